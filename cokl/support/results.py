@@ -84,7 +84,7 @@ def _held(folder: Path, config: dict[str, Any]) -> Iterator[None]:
     """Lock `folder`, compare its configuration, and add this process's environment and seconds to environment.json."""
     stored, history = folder / "config.json", folder / "environment.json"
     try:
-        require_own(folder, (stored.name, history.name, "regularizer.py"))  # the last is a card's
+        require_own(folder, (stored.name, history.name, "card.csv"))  # the last is a card's, finished or not
         with locked(folder / ".lock", f"{folder} is in use by another run"):
             if not stored.exists():
                 if history.exists():

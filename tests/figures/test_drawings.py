@@ -115,7 +115,7 @@ def test_the_tradeoff_of_the_sweep_is_drawn_as_its_axes_say():
                 rows = table[(table["method"] == method) & (table["beta"] == beta) & (table["step"] == 200)]
                 x, y = rows["p_correct"].tolist(), rows[column].tolist()
                 points.append((statistics.fmean(x), statistics.fmean(y)))
-                expected_bars |= bars_of(x, y, statistics.stdev)
+                expected_bars |= bars_of(x, y, half_width)
             check(found[label], points)
         assert bars(axes) == expected_bars
 

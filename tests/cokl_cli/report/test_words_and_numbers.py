@@ -21,6 +21,7 @@ from cokl.support.verdicts import Claim
 from cokl_cli.report.page import write
 from tests.cokl_cli.report.conftest import controlled_experiment
 from tests.cokl_cli.test_labs import LAB, Squares, enter
+from tests.oracles.intervals import half_width
 from tests.oracles.optima import REDUCED_PENALTIES
 
 
@@ -112,7 +113,7 @@ def swept(tmp_path_factory) -> tuple[pd.DataFrame, dict[str, Any]]:
     return table, data_of(root / "page.html")
 
 
-def test_every_point_of_the_trade_off_is_a_mean_and_a_standard_deviation(swept):
+def test_every_point_of_the_trade_off_is_a_mean_and_half_an_interval(swept):
     table, data = swept
     columns = {"correctness": "p_correct", "coverage": "coverage_at_64", "covered": "coverage_at_64_correct",
                "kl": "conditional_kl"}  # fmt: skip
@@ -130,7 +131,7 @@ def test_every_point_of_the_trade_off_is_a_mean_and_a_standard_deviation(swept):
             for name, column in columns.items():
                 values = rows[column].tolist()
                 assert one[name][place] == pytest.approx(statistics.fmean(values), rel=1e-5)
-                assert one[f"{name}_std"][place] == pytest.approx(statistics.stdev(values), rel=1e-5)
+                assert one[f"{name}_half_width"][place] == pytest.approx(half_width(values), rel=1e-5)
 
 
 def test_every_optimum_is_the_best_of_its_penalty_in_the_sweeps_environment(swept):

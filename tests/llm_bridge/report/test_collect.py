@@ -36,7 +36,7 @@ def root(tmp_path):
         killed = {1: {"cokl/zero_correct": 0.25}, 2: {"cokl/zero_correct": 0.99}}
         again = {2: {"cokl/zero_correct": 0.5}, 3: {"cokl/zero_correct": 0.0} | evaluated(0.75, 0.125)}
         logged(tmp_path / "chat" / name / "metrics", killed, again)
-        run = {"method": "cokl", "beta": beta, "kl_prompts": 12, "main": main}
+        run = {"method": "cokl", "beta": beta, "kl_prompts": 12, "main": bool(main)}
         (tmp_path / "chat" / name / "run.json").write_text(json.dumps(run))
     return tmp_path
 

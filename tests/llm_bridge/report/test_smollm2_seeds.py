@@ -34,7 +34,7 @@ def folders(tmp_path):
             measured = {"known/mean@8": known, "unknown/mean@8": 0.1, "known/distinct@8": 2.0, "chat_val/mean@8": 0.5}
             metrics = {f"val/{key}": value for key, value in measured.items()} | {"cokl/gradient_share": 0.25}
             logged(job / "metrics", {1: metrics})
-            (job / "run.json").write_text(json.dumps({"method": method, "beta": 0.01, "kl_prompts": 4, "main": 1}))
+            (job / "run.json").write_text(json.dumps({"method": method, "beta": 0.01, "kl_prompts": 4, "main": True}))
             for part in (model, tokenizer):
                 part.save_pretrained(job / "checkpoints/global_step_1/actor/huggingface")
         (root / "config.json").write_text(json.dumps(replace(CONFIG, seed=seed).as_dict()))

@@ -1,0 +1,75 @@
+"""`cokl demo` with a tiny model and questions of one's own: screen, pictures, resume, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from cokl_cli.app import main
+from tests.llm_bridge import toy
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model's folder and a file of questions."""
+    folder = tmp_path_factory.mktemp("demo")
+    torch.manual_seed(3)
+    tokenizer = toy.make_tokenizer()
+    toy.make_model(tokenizer).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    words = ["cats", "dogs", "owls", "calm", "warm", "I", "and", "of", "two", "are"]
+    asked = [{"question": f"What do you think of {name} ?", "answers": words} for name in ("cats", "dogs", "owls")]
+    asked.append({"question": "Split apples", "answers": words, "held_out": True})
+    (folder / "own.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    return folder
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", *map(str, arguments)])
+    return int(ended.value.code or 0)
+
+
+def test_the_demo_shows_what_is_answered_before_and_after_and_resumes(folder, tmp_path, capsys):
+    command = ("--model", folder / "model", "--questions", folder / "own.jsonl", "--jobs", 1, "--steps", 8)
+    command = (*command, "--out", tmp_path / "out")
+    assert run(*command) == 0
+    first = capsys.readouterr()
+    assert "2 runs of 8 steps, 1 at a time" in first.out
+    for label in ("Before:", "After plain RL:", "After CoKL:"):
+        assert any(line.startswith(label) and "different right answers" in line for line in first.out.splitlines())
+    assert first.out.index("64 replies to") < first.out.index("Before:") < first.out.index("All training questions")
+    for name in ("answers", "training"):
+        assert (tmp_path / "out" / f"{name}.png").stat().st_size > 10_000
+    assert run(*command) == 0
+    again = capsys.readouterr()
+    assert again.out == first.out
+    assert "8/16" not in again.err
+    assert run(*command, "--beta", "0.5") == 2
+    assert "holds the results of another configuration (beta: 0.03 there, 0.5 asked for)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--methods", "nothing"], "unknown method 'nothing'"),
+        (["--methods", "none,grpo,none"], "methods: expected different names"),
+        (["--beta", "-1"], "beta: expected a finite coefficient"),
+        (["--steps", "0"], "steps: expected at least 1"),
+        (["--questions", "missing.jsonl"], "missing.jsonl"),
+        (["--model", "."], "expected a folder with a model"),
+        (["--jobs", "100000"], "GB of memory"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(options, said, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    defaults = {"--model": str(folder / "model"), "--questions": str(folder / "own.jsonl"), "--out": "out"}
+    given = {**defaults, options[0]: options[1]}
+    assert run(*[word for pair in given.items() for word in pair]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not list(Path("out").rglob("*.parquet"))
