@@ -68,14 +68,15 @@ class Demo(Settings):
             "seed": self.seed,
         }
         with Execution(out=self.out, jobs=jobs).results_folder(told) as folder:
-            model = self.model or smollm2_in(folder)
             if self.model:
-                open_model(self.model)
+                open_model(self.model)  # refused before anything is spent
             print(
                 f"{len(runs)} runs of {self.steps} steps, {jobs} at a time, with one core and {MEMORY_GB:g} GB each.\n"
-                f"About {MINUTES} minutes on two idle cores. Ctrl-C stops it, and the same command goes on.",
+                f"About {MINUTES} minutes on two idle cores. Ctrl-C stops it, and the same command goes on.\n"
+                f"First the model answers each of {len(asked)} questions 64 times.",
                 flush=True,
             )
+            model = self.model or smollm2_in(folder)
             rows = conduct(folder, model, asked, runs, Execution(jobs=jobs))
         question, paths = analysis.most_answers(rows[rows["method"] == "base"]), analysis.means(rows)
         last = rows[(rows["step"] == self.steps) | (rows["method"] == "base")]

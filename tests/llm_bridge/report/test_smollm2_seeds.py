@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("transformers")
+pytest.importorskip("reasoning_gym")
 import torch
 from transformers import GenerationMixin
 
