@@ -117,7 +117,13 @@ def loss(
         rewards: (N, G), their verdicts, 0 or 1.
         cached_log_probs: (N, C), of the cached responses under the current policy; carries the gradient.
         cached_rewards: (N, C), their verdicts.
-        method, beta, behavior_log_probs, reference_log_probs, lengths, cached_lengths, epsilon_is: as in `weights`.
+        method: as in `weights`.
+        beta: likewise.
+        behavior_log_probs: likewise.
+        reference_log_probs: likewise.
+        lengths: likewise.
+        cached_lengths: likewise.
+        epsilon_is: likewise.
 
     Returns:
         A scalar in nats: weighted log-likelihoods summed over responses, averaged over prompts.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import pandas as pd
 
 from cokl import methods
 from figures.marks import Drawing, Panel, join, marks
 from figures.matplotlib_renderer import render
-from figures.style import RC, TEXT_WIDTH, Picture, method_style, new_figure
+from figures.style import TEXT_WIDTH, Picture, method_style, new_figure, settings
 from llm_bridge.open_questions.analysis import ranked
 
 LABELS = {"base": "Before", "none": "After plain RL"}
@@ -28,7 +27,7 @@ def label(method: str) -> str:
 def answers(rows: pd.DataFrame, question: str) -> Picture:
     """64 answers to one question, by name, a panel for each method: `rows` are of the last step, and the base's."""
     asked = rows[rows["question"] == question]
-    with mpl.rc_context(RC):
+    with settings({"axes.axisbelow": True}):
         figure, panels = new_figure(TEXT_WIDTH, 2.4, ncols=len(asked), sharex=True)
         for panel, (_, row) in zip(panels, asked.iterrows(), strict=True):
             counts = json.loads(row["answers"])
