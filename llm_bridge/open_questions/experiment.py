@@ -35,6 +35,8 @@ DRAWS = 64
 """Answers in the buffer, and in a measurement, to each question."""
 FIRST = 32
 """Different right answers are also counted among the first of this many right ones."""
+AT_ONCE = 4
+"""Questions that are asked 64 times together; with all 32 a process took 7.3 GB."""
 EVERY = 8
 """Steps between two measurements."""
 MEASURED = 1_000_003
@@ -101,11 +103,11 @@ def sampled_buffer(model_folder: Path, questions: Sequence[Question], settings: 
     import pandas as pd
     import torch
 
-    from llm_bridge.open_questions.loop import sample, tokenize
+    from llm_bridge.open_questions.loop import tokenize
 
     model, tokenizer = open_model(model_folder)
     random = torch.Generator().manual_seed(settings.seed)
-    tokens, log_probs = sample(model, tokenize(tokenizer, questions), settings, DRAWS, tokenizer.eos_token_id, random)
+    tokens, log_probs = many_answers(model, tokenize(tokenizer, questions), settings, tokenizer.eos_token_id, random)
     return pd.DataFrame(
         {
             "question": [question.text for question in questions for _ in range(DRAWS)],
@@ -113,6 +115,19 @@ def sampled_buffer(model_folder: Path, questions: Sequence[Question], settings: 
             "log_prob": log_probs.flatten().tolist(),
         }
     )
+
+
+def many_answers(
+    model: Any, prompts: Prompts, settings: Settings, end: int, random: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`DRAWS` answers to each prompt, as the loop's `sample` gives them; some prompts at a time, for the memory."""
+    import torch
+
+    from llm_bridge.open_questions.loop import sample
+
+    parts = torch.arange(len(prompts.tokens_PL)).split(AT_ONCE)
+    found = [sample(model, prompts[part], settings, DRAWS, end, random) for part in parts]
+    return torch.cat([tokens for tokens, _ in found]), torch.cat([log_probs for _, log_probs in found])
 
 
 def opened_buffer(
@@ -175,11 +190,11 @@ class Held:
         """A row a question, from fresh draws at the training's temperature."""
         import torch
 
-        from llm_bridge.open_questions.loop import judge, log_likelihoods, sample
+        from llm_bridge.open_questions.loop import judge, log_likelihoods
 
         random = torch.Generator().manual_seed(MEASURED + 1000 * settings.seed + step)
         end, rows = tokenizer.eos_token_id, []
-        tokens, _ = sample(model, self.prompts, settings, DRAWS, end, random)
+        tokens, _ = many_answers(model, self.prompts, settings, end, random)
         for number, (question, replies) in enumerate(
             zip(self.questions, judge(tokenizer, self.questions, tokens), strict=True)
         ):
