@@ -16,7 +16,7 @@ help:  ## every target, and what it does
 
 setup: $(SETUP)  ## the environment .venv, from the lock file
 
-demo: $(SETUP)  ## RL narrows a small language model, CoKL keeps it wide: ten minutes on two idle cores
+demo: $(SETUP)  ## what plain RL and CoKL make of a small language model's answers: ten minutes on two idle cores
 	$(BIN)/cokl demo
 
 reproduce: $(SETUP)  ## the paper's controlled experiment: all runs, figures, table and verdicts

@@ -16,11 +16,26 @@ Assumption beyond the paper: none; the choices of `cokl.groups` apply.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import torch
 from torch import Tensor
 
 from cokl import methods
-from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights, row_surrogate_loss
+from cokl.groups import ResponseGroups, SurrogateConfig, row_surrogate_loss
 from cokl.support.errors import InputError
+
+
+class RowWeights(NamedTuple):
+    """Signed weights on log-likelihoods.
+
+    Attributes:
+        reference: (N, C), on cached responses.
+        rollout: (N, G), on fresh ones.
+    """
+
+    reference: Tensor
+    rollout: Tensor
 
 
 def weights(
@@ -35,7 +50,7 @@ def weights(
     lengths: Tensor | None = None,
     cached_lengths: Tensor | None = None,
     epsilon_is: float = SurrogateConfig.epsilon_is,
-) -> SurrogateWeights:
+) -> RowWeights:
     """The weight of each response, coefficient and mean over prompts included (Eqs. 11, 12, 16 and 17).
 
     Minimising `(weights.rollout * log_probs).sum() + (weights.reference * cached_log_probs).sum()` minimises
@@ -56,7 +71,7 @@ def weights(
         epsilon_is: the clipping range of the importance ratio, in (0, 1) (Eq. 15).
 
     Returns:
-        `reference`, (N, C), and `rollout`, (N, G); None for a stream that the method does not weight.
+        `reference`, (N, C), and `rollout`, (N, G); zeros for a stream that the method does not weight.
 
     Raises:
         InputError: an unknown method, a missing argument, a coefficient below 0, or only one of the two lengths.
@@ -87,9 +102,12 @@ def weights(
                 f"cached_rewards: expected one line for each of {len(rewards)} prompts, got {len(cached_rewards)}"
             )
         cached = ResponseGroups(log_probs.new_zeros(cached_rewards.shape), cached_rewards)  # weighted by verdicts alone
+    if cached is not None and {"reference", "rollout"} <= {*streams} and (lengths is None) != (cached_lengths is None):
+        raise InputError("lengths and cached_lengths: expected both or neither; a mean beside a sum changes the method")
     reference, rollout = chosen.weights(cached, fresh, beta, SurrogateConfig(epsilon_is))
-    return SurrogateWeights(
-        _mean_over_prompts(reference, cached_lengths, "cached_lengths"), _mean_over_prompts(rollout, lengths, "lengths")
+    return RowWeights(
+        _mean_over_prompts(reference, cached_rewards, log_probs, cached_lengths, "cached_lengths"),
+        _mean_over_prompts(rollout, rewards, log_probs, lengths, "lengths"),
     )
 
 
@@ -151,20 +169,21 @@ def loss(
         cached_lengths=cached_lengths,
         epsilon_is=epsilon_is,
     )
-    total = 0 * log_probs.sum()  # a method without weights has a loss of zero, whose gradient is zero
-    if rollout is not None:
-        total = total + row_surrogate_loss(rollout, log_probs)
-    if reference is not None:
+    total = row_surrogate_loss(rollout, log_probs)
+    if reference.numel():
         if cached_log_probs is None or cached_log_probs.shape != reference.shape:
             raise InputError(f"cached_log_probs: expected log-likelihoods of shape {tuple(reference.shape)}")
+        ResponseGroups(cached_log_probs.detach(), torch.zeros_like(reference))  # refused where they are none
         total = total + row_surrogate_loss(reference, cached_log_probs)
     return total
 
 
-def _mean_over_prompts(weights: Tensor | None, lengths: Tensor | None, name: str) -> Tensor | None:
-    """Weights over the number of prompts and, if given, each response's length."""
+def _mean_over_prompts(
+    weights: Tensor | None, rewards: Tensor | None, log_probs: Tensor, lengths: Tensor | None, name: str
+) -> Tensor:
+    """Weights over the number of prompts and, if given, each response's length; zeros for a stream without weights."""
     if weights is None:
-        return None
+        return log_probs.new_zeros((len(log_probs), 0) if rewards is None else rewards.shape)
     if lengths is not None and (lengths.shape != weights.shape or not bool((lengths > 0).all())):
-        raise ValueError(f"{name}: expected at least one token for each of {tuple(weights.shape)} responses")
+        raise ValueError(f"{name}: expected lengths of at least 1, in shape {tuple(weights.shape)}, got {lengths}")
     return weights / len(weights) if lengths is None else weights / len(weights) / lengths

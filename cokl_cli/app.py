@@ -178,7 +178,7 @@ def _listed(asked: list[str]) -> list[str]:
 
 
 _COMMANDS = {
-    "demo": ("demo:Demo", "RL narrows a language model and CoKL keeps it wide, in ten minutes."),
+    "demo": ("demo:Demo", "What plain RL and CoKL make of a language model's answers, in ten minutes."),
     "bandit": ("bandit:laboratory", "The controlled experiment and the labs."),
     "theory": ("theory:checks", "Every claim of the paper checked, and any regularizer's optimum."),
     "llm": ("llm:bridge", "The LLM experiment on VeRL: SmolLM2 on a CPU, Qwen3 on GPUs."),

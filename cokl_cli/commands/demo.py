@@ -1,4 +1,4 @@
-"""The command `cokl demo`: in ten minutes RL narrows a language model, and CoKL keeps it wide.
+"""The command `cokl demo`: what plain RL and CoKL make of a language model's answers, in ten minutes.
 
 Annotations are evaluated here, for the parser.
 """
@@ -30,7 +30,7 @@ class Demo(Settings):
     model: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Another model's folder, in the format of transformers, with a chat template."""
     questions: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Your own questions: a line {"question": "Name a bird.", "answers": ["robin", "wren"]} for each."""
+    """Your own questions: a line {"question": "Name a bird.", "answers": ["robin", "wren"]} for each. Capitals do not count."""
     methods: Names = ("none", "cokl")
     """none (plain RL) and regularizers."""
     beta: float = 0.03

@@ -39,8 +39,8 @@ AT_ONCE = 4
 """Questions that are asked 64 times together; with all 32 a process took 7.3 GB."""
 EVERY = 8
 """Steps between two measurements."""
-MEASURED = 1_000_003
-"""Added to a seed for the answers of measurements, which no training sees."""
+BUFFER, MEASURED = 1_000_000_007, 2_000_000_011
+"""Added to a seed for the answers of the buffer and of measurements, which are not drawn with training's numbers."""
 
 
 def smollm2_in(folder: Path) -> Path:
@@ -106,7 +106,7 @@ def sampled_buffer(model_folder: Path, questions: Sequence[Question], settings: 
     from llm_bridge.open_questions.loop import tokenize
 
     model, tokenizer = open_model(model_folder)
-    random = torch.Generator().manual_seed(settings.seed)
+    random = torch.Generator().manual_seed(BUFFER + settings.seed)
     tokens, log_probs = many_answers(model, tokenize(tokenizer, questions), settings, tokenizer.eos_token_id, random)
     return pd.DataFrame(
         {
@@ -192,7 +192,7 @@ class Held:
 
         from llm_bridge.open_questions.loop import judge, log_likelihoods
 
-        random = torch.Generator().manual_seed(MEASURED + 1000 * settings.seed + step)
+        random = torch.Generator().manual_seed(MEASURED + 100_000 * settings.seed + step)
         end, rows = tokenizer.eos_token_id, []
         tokens, _ = many_answers(model, self.prompts, settings, end, random)
         for number, (question, replies) in enumerate(
@@ -256,10 +256,8 @@ def run(
                 found = held.measure(model, tokenizer, settings, step)
                 rows += [{**row, **means, "step_seconds": seconds / step} for row in found]
                 steps = []
-                if step < settings.steps:
-                    state = {"training": state_of(training), "rows": rows, "done": step, "seconds": seconds}
-                    write_atomically(checkpoint, partial(torch.save, state))
-    checkpoint.unlink(missing_ok=True)
+                state = {"training": state_of(training), "rows": rows, "done": step, "seconds": seconds}
+                write_atomically(checkpoint, partial(torch.save, state))
     return pd.DataFrame(rows).assign(method=settings.method, beta=settings.beta, seed=settings.seed)
 
 
@@ -269,7 +267,7 @@ def state_of(training: Training) -> dict[str, Any]:
         "model": training.model.state_dict(),
         "optimizer": training.optimizer.state_dict(),
         "random": training.random.get_state(),
-        "order": training.order,
+        "done": training.done,
     }
 
 
@@ -278,7 +276,7 @@ def restore(training: Training, state: dict[str, Any]) -> None:
     training.model.load_state_dict(state["model"])
     training.optimizer.load_state_dict(state["optimizer"])
     training.random.set_state(state["random"])
-    training.order = state["order"]
+    training.done = state["done"]
 
 
 def conduct(
@@ -310,6 +308,8 @@ def conduct(
     ]
     with steps_shown([work.path.with_suffix(".steps") for work in works], [work.path for work in works], runs):
         tables = compute(works, execution, "steps", progress=False)
+    for work in works:  # not before the table is there
+        work.path.with_suffix(".checkpoint").unlink(missing_ok=True)
     tokenizer = open_model(model_folder)[1]
     bases = [at_start(read_parquet(buffers[seed]), questions, tokenizer, seed) for seed in seeds]
     return pd.concat([*bases, *tables], ignore_index=True)
@@ -347,7 +347,7 @@ def described(
 
 def progress_file(folder: Path, settings: Settings) -> Path:
     """Where a run says how far it is; its table is beside it."""
-    return folder / f"seed-{settings.seed}" / f"{settings.method}-{settings.beta:g}.steps"
+    return folder / f"seed-{settings.seed}" / f"{settings.method}-{settings.beta}.steps"
 
 
 @contextlib.contextmanager

@@ -163,7 +163,13 @@ class Training:
         self.method = cokl.methods.get(settings.method)
         self.everything, self.end = tokenize(tokenizer, questions), tokenizer.eos_token_id
         self.random = torch.Generator().manual_seed(settings.seed)
-        self.order = torch.empty(0, dtype=torch.long)
+        # the prompts of all steps, by a generator of their own: each question once before any comes again
+        shuffles, rounds = (
+            torch.Generator().manual_seed(settings.seed),
+            settings.steps * settings.prompts // len(questions) + 1,
+        )
+        self.order = torch.cat([torch.randperm(len(questions), generator=shuffles) for _ in range(rounds)])
+        self.done = 0
         right_QC = buffer.rewards_QC == 1
         self.drawable_QC = (right_QC | ~right_QC.any(1, keepdim=True) | (not self.method.blind_to_wrong_cached)).float()
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
@@ -174,10 +180,8 @@ class Training:
         """One optimizer step; gives its numbers."""
         settings, shape_PG = self.settings, (self.settings.prompts, self.settings.group)
 
-        # the prompts: each question once before any comes again
-        while len(self.order) < settings.prompts:
-            self.order = torch.cat([self.order, torch.randperm(len(self.questions), generator=self.random)])
-        chosen_P, self.order = self.order[: settings.prompts], self.order[settings.prompts :]
+        chosen_P = self.order[self.done * settings.prompts :][: settings.prompts]
+        self.done += 1
         prompts = self.everything[chosen_P]
 
         # sample and judge
@@ -212,10 +216,10 @@ class Training:
             beta=settings.beta,
             reference_log_probs=under_reference_PG,
         )
-        fresh_PG = -cokl.group_advantages(rewards_PG) / lengths_of(tokens_PGT, self.end) / rewards_PG.numel()
-        cached_PC = torch.zeros_like(cached_rewards_PC)
-        fresh_PG = fresh_PG if weights.rollout is None else fresh_PG + weights.rollout
-        cached_PC = cached_PC if weights.reference is None else cached_PC + weights.reference
+        fresh_PG = (
+            weights.rollout - cokl.group_advantages(rewards_PG) / lengths_of(tokens_PGT, self.end) / rewards_PG.numel()
+        )
+        cached_PC = weights.reference
 
         # equal answers to a prompt are one row; rows without a weight are left out
         prompt_N = torch.arange(settings.prompts).repeat_interleave(fresh_PG.shape[1] + cached_PC.shape[1])
@@ -237,7 +241,7 @@ class Training:
 
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
+        self.optimizer.zero_grad()  # a step without rows has no gradient, and changes nothing
         return {
             "reward": float(rewards_PG.mean()),
             "zero_correct": float((rewards_PG.sum(1) == 0).float().mean()),

@@ -177,14 +177,18 @@ def built_in() -> list[Question]:
 def read(file: Path) -> list[Question]:
     """Questions of one's own, from a file of JSON lines: {"question": TEXT, "answers": [NAME, ...], "held_out": false}.
 
+    Capitals do not count.
+
     Raises:
         InputError: the file cannot be read, a line is not such an object, or a list of answers is empty.
     """
     questions = []
     try:
         lines = file.read_text("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: expected a file of JSON lines in UTF-8: {error}") from error
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}; give a file of JSON lines") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: expected JSON lines in UTF-8: {error}") from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -205,7 +209,9 @@ def read(file: Path) -> list[Question]:
         held_out = told.get("held_out", False)
         if not isinstance(held_out, bool):
             raise InputError(f'{where}: expected true or false in "held_out", got {held_out!r}')
-        questions.append(Question(told["question"], "own", tuple(dict.fromkeys(map(str.strip, names))), held_out))
+        questions.append(
+            Question(told["question"], "own", tuple(dict.fromkeys(map(str.strip, names))), held_out, places=False)
+        )
     if not any(not question.held_out for question in questions):
         raise InputError(f"{file}: expected at least one question to train on")
     return questions

@@ -63,11 +63,8 @@ def test_weights_and_gradients_are_those_of_the_definitions(method, data, prompt
             wanted = [0.0] * width if expected is None else [BETA * weight / prompts for weight in expected]
             assert got == pytest.approx(wanted, abs=1e-9)
     weights = cokl.weights(own, torch.tensor(rewards), torch.tensor(cached_rewards), **arguments)
-    value = sum(
-        float((weight * leaf.detach()).sum())
-        for weight, leaf in ((weights.rollout, own), (weights.reference, stored))
-        if weight is not None
-    )
+    pairs = ((weights.rollout, own), (weights.reference, stored))
+    value = sum(float((weight * leaf.detach()).sum()) for weight, leaf in pairs)
     assert float(loss.detach()) == pytest.approx(value, abs=1e-9)
 
 
@@ -75,7 +72,7 @@ def test_a_policy_that_was_updated_since_sampling_gets_clipped_ratios():
     log_probs, behavior = torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([[-1.05, -5.0, -2.0]])
     rewards, cached = torch.tensor([[1, 1, 1]]), torch.tensor([[1]])
     found = cokl.weights(log_probs, rewards, cached, beta=1.0, behavior_log_probs=behavior, epsilon_is=0.3)
-    assert existing(found.rollout)[0].tolist() == pytest.approx(
+    assert found.rollout[0].tolist() == pytest.approx(
         gamma(log_probs[0].tolist(), behavior[0].tolist(), [1, 1, 1], 0.3), rel=1e-6
     )
 
@@ -101,8 +98,8 @@ def test_means_over_tokens_divide_each_weight_by_its_length():
     log_probs, rewards, cached = torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 1]]), torch.tensor([[1, 0]])
     lengths, cached_lengths = torch.tensor([[2, 5]]), torch.tensor([[4, 1]])
     found = cokl.weights(log_probs, rewards, cached, beta=1.0, lengths=lengths, cached_lengths=cached_lengths)
-    assert existing(found.rollout).tolist() == [pytest.approx([0.25, 0.1])]
-    assert existing(found.reference).tolist() == [pytest.approx([-0.25, 0.0])]
+    assert found.rollout.tolist() == [pytest.approx([0.25, 0.1])]
+    assert found.reference.tolist() == [pytest.approx([-0.25, 0.0])]
 
 
 def test_accumulated_over_parts_of_the_rows_the_gradient_is_the_same():
@@ -111,7 +108,7 @@ def test_accumulated_over_parts_of_the_rows_the_gradient_is_the_same():
     rewards, cached = torch.tensor([[1, 0, 1]] * 3 + [[0, 0, 0]]), torch.tensor([[1, 1]] * 3 + [[0, 1]])
     cokl.loss(own, rewards, stored, cached, beta=0.5).backward()
     whole, own.grad = existing(own.grad), None
-    weights = existing(cokl.weights(own, rewards, cached, beta=0.5).rollout)
+    weights = cokl.weights(own, rewards, cached, beta=0.5).rollout
     for part in range(4):
         (weights[part] * own[part]).sum().backward()
     assert torch.equal(existing(own.grad), whole)
@@ -128,7 +125,14 @@ def test_accumulated_over_parts_of_the_rows_the_gradient_is_the_same():
         ({"cached_log_probs": None}, "cached_log_probs: expected"),
         ({"cached_rewards": torch.tensor([[1], [1]])}, "cached_rewards: expected one line for each of 1 prompts"),
         ({"rewards": torch.tensor([[0.5, 1.0]])}, "rewards: expected verifier verdicts"),
-        ({"lengths": torch.tensor([[0, 1]]), "cached_lengths": torch.tensor([[1]])}, "lengths: expected at least one"),
+        ({"lengths": torch.tensor([[0, 1]]), "cached_lengths": torch.tensor([[1]])}, "lengths: expected lengths of at"),
+        (
+            {"lengths": torch.tensor([[1], [1]]), "cached_lengths": torch.tensor([[1]])},
+            "lengths: expected lengths of at",
+        ),
+        ({"lengths": torch.tensor([[1, 1]])}, "lengths and cached_lengths: expected both or neither"),
+        ({"cached_log_probs": torch.tensor([[3.0]])}, "at most 0"),
+        ({"cached_log_probs": torch.tensor([[-math.inf]])}, "finite log-likelihoods"),
     ],
 )
 def test_what_does_not_fit_is_named(changed, message):

@@ -88,7 +88,7 @@ def step_of(model, tokenizer, buffer, settings, monkeypatch, reference):
     numbers = training.step()
     random = torch.Generator()
     random.set_state(seen["random"])
-    chosen = torch.randperm(len(QUESTIONS), generator=torch.Generator().manual_seed(settings.seed))
+    chosen = training.order[: settings.prompts]
     drawn = torch.multinomial(training.drawable_QC[chosen], settings.cached, replacement=True, generator=random)
     return kept.gradients, chosen.tolist(), seen["fresh"][0], drawn, numbers
 
@@ -227,3 +227,22 @@ def test_wrong_cached_answers_are_drawn_where_the_method_weights_them_and_where_
         training = Training(copy.deepcopy(model), tokenizer, QUESTIONS, buffer, replace(SETTINGS, method=method))
         expected = torch.ones(3, 12) if wrong_too else torch.stack([*buffer.rewards_QC[:2], torch.ones(12)])
         assert torch.equal(training.drawable_QC, expected)
+
+
+def test_the_order_of_prompts_is_a_seeds_whatever_was_sampled(model, tokenizer, buffer):
+    orders = []
+    for method, length, seed in (("cokl", 4, 3), ("none", 2, 3), ("none", 2, 4)):
+        settings = replace(SETTINGS, method=method, length=length, seed=seed, prompts=1, steps=30)
+        training = Training(copy.deepcopy(model), tokenizer, QUESTIONS, buffer, settings)
+        orders.append(training.order[:30].tolist())
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_a_step_without_rows_changes_nothing_also_after_others(model, tokenizer, buffer, monkeypatch):
+    """AdamW would go on with its momentum if gradients were zeros."""
+    training = Training(copy.deepcopy(model), tokenizer, QUESTIONS, buffer, replace(SETTINGS, steps=3))
+    assert training.step()["rows"] > 0
+    before = [value.clone() for value in training.model.parameters()]
+    monkeypatch.setattr(loop, "judge", lambda _, asked, tokens: [["cats"] * 5] * len(asked))
+    assert training.step()["rows"] == 0
+    assert all(torch.equal(one, other) for one, other in zip(before, training.model.parameters(), strict=True))

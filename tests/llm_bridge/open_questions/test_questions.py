@@ -99,6 +99,7 @@ def test_a_file_of_ones_own_is_read_in_utf8_with_or_without_a_mark(tmp_path):
         file.write_text(json.dumps(told, ensure_ascii=False) + "\n\n", encoding=encoding)
         (question,) = read(file)
         assert (question.text, question.names) == ("Name a café.", ("Zürich", "Bräu"))
+        assert question.answer("ZURICH!") == "Zürich"  # capitals do not count
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="UTF-8"):
         read(file)
