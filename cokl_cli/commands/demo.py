@@ -30,7 +30,8 @@ class Demo(Settings):
     model: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Another model's folder, in the format of transformers, with a chat template."""
     questions: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Your own questions: a line {"question": "Name a bird.", "answers": ["robin", "wren"]} for each. Capitals do not count."""
+    """Your own questions: a line {"question": "Name a bird.", "answers": ["robin", "wren"]} for each; capitals do not
+    count."""
     methods: Names = ("none", "cokl")
     """none (plain RL) and regularizers."""
     beta: float = 0.03
