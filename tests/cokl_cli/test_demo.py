@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,9 @@ def folder(tmp_path_factory):
     toy.make_model(tokenizer).save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     words = ["cats", "dogs", "owls", "calm", "warm", "I", "and", "of", "two", "are"]
-    asked = [{"question": f"What do you think of {name} ?", "answers": words} for name in ("cats", "dogs", "owls")]
+    asked: list[dict[str, Any]] = [
+        {"question": f"What do you think of {name} ?", "answers": words} for name in ("cats", "dogs", "owls")
+    ]
     asked.append({"question": "Split apples", "answers": words, "held_out": True})
     (folder / "own.jsonl").write_text("\n".join(map(json.dumps, asked)))
     return folder
@@ -34,8 +37,8 @@ def run(*arguments: object) -> int:
 
 
 def test_the_demo_shows_what_is_answered_before_and_after_and_resumes(folder, tmp_path, capsys):
-    command = ("--model", folder / "model", "--questions", folder / "own.jsonl", "--jobs", 1, "--steps", 8)
-    command = (*command, "--out", tmp_path / "out")
+    files = ("--model", folder / "model", "--questions", folder / "own.jsonl", "--out", tmp_path / "out")
+    command = (*files, "--jobs", 1, "--steps", 8)
     assert run(*command) == 0
     first = capsys.readouterr()
     assert "2 runs of 8 steps, 1 at a time" in first.out
