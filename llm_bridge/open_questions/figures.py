@@ -94,11 +94,18 @@ def draw_tradeoff(paths: pd.DataFrame) -> Picture:
 def while_training(paths: pd.DataFrame) -> Drawing:
     """Correctness and different right answers over the steps of training, a line a method."""
     panels = {
-        "right": Panel(x="Step", y="Correctness", y_limits=(0, 1)),
-        "different": Panel(x="Step", y="Different right answers of 64", y_limits=(0, None)),
+        "right": Panel(title="right", x="Step", y="Correctness", y_limits=(0, 1)),
+        "different": Panel(title="and how many ways", x="Step", y="Different right answers of 64", y_limits=(0, None)),
     }
     parts = [
-        marks(panel, "line", x=path["step"], y=path[panel], method=method, label=label(str(method)))
+        marks(
+            panel,
+            "line",
+            x=path["step"],
+            y=path[panel],
+            method=method,
+            label=label(str(method)).removeprefix("After ").replace("plain", "Plain"),
+        )
         for panel in panels
         for method, path in paths.groupby("method", sort=False)
     ]
