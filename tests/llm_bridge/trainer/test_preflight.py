@@ -156,7 +156,11 @@ WRONG: list[tuple[list[str], str, str]] = [
     (["+cokl.length=mean"], "cokl.length: expected token-sum or token-mean, got 'mean'", ""),
     (["cokl.method=unheard"], "unknown method 'unheard'", ""),
     (["cokl.method=repaly"], "unknown method 'repaly' (did you mean replay?)", ""),
-    (["cokl.method=Replay", "cokl.kl_prompts=11"], "that the buffer has for correct_forward_kl, got 11", ""),
+    (
+        ["cokl.method=Replay", "cokl.kl_prompts=11"],
+        "that the buffer has for correct_forward_kl, got 11",
+        "cokl.kl_prompts=10",
+    ),
     (["+cokl.kl_prompt=8"], "cokl.kl_prompt: expected one of method, beta", ""),
     (["+cokl.kl_prompt=8"], "got an unknown name (did you mean kl_prompts?)", ""),
     (["~cokl.buffer"], "cokl.buffer: expected a file, got nothing", ""),
