@@ -86,7 +86,7 @@ def followed(tmp_path_factory) -> Path:
     write_responses(root, "old_task", answers)
     (reward,) = blocks("python")
     grpo, on_cpu, buffer, cokl, check, train = blocks("bash")
-    (imported,) = blocks("bash", IMPORT)
+    imported, _ = blocks("bash", IMPORT)  # the other has rollouts of earlier runs
     for name, block in (("my_reward.py", reward), ("grpo.sh", grpo), ("cokl.sh", cokl)):
         (root / name).write_text(block)
     done = follow(root, "page", on_cpu, buffer, imported, check, train)
