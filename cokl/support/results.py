@@ -267,6 +267,11 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory_in_gigabytes() -> float:
+    """What the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+
+
 def progress_bar(total: int, unit: str, done: int = 0, shown: bool = True) -> "tqdm[Any]":
     """Counts to `total` on standard error, starting at `done`; less often in a file than on a terminal.
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from cokl.support.options import Names, Settings, require
+from cokl.names import canonical
+from cokl.support.options import Names, Settings, Stored, require
 from cokl.support.results import Execution
 
 MINUTES = 10
@@ -32,7 +33,7 @@ class Demo(Settings):
     questions: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Your own questions: a line {"question": "Name a bird.", "answers": ["robin", "wren"]} for each; capitals do not
     count."""
-    methods: Names = ("none", "cokl")
+    methods: Annotated[Names, Stored(canonical)] = ("none", "cokl")
     """none (plain RL) and regularizers."""
     beta: float = 0.03
     """The regularizers' coefficient."""
@@ -50,17 +51,20 @@ class Demo(Settings):
         from figures.matplotlib_renderer import render
         from llm_bridge.open_questions import analysis, figures
         from llm_bridge.open_questions.experiment import conduct, open_model, require_memory, smollm2_in
+        from llm_bridge.open_questions.loop import Settings as Run
         from llm_bridge.open_questions.questions import built_in, read
 
         require(0 <= self.beta < float("inf"), "beta", "a finite coefficient >= 0", self.beta)
         require(self.steps >= 1, "steps", "at least 1", self.steps)
         require(len(set(self.methods)) == len(self.methods) > 0, "methods", "different names", ",".join(self.methods))
         for name in self.methods:
-            methods.get(name).streams()
+            methods.get(name).streams()  # refused before anything is read
         asked = read(self.questions) if self.questions else built_in()
         jobs = self.jobs or min(len(self.methods), usable_cores())
         require_memory(jobs * MEMORY_GB)
-        runs = [self._settings(name) for name in self.methods]
+        runs = [
+            Run(name, self.beta if methods.get(name).streams() else 0.0, self.seed, self.steps) for name in self.methods
+        ]
         told: dict[str, Any] = {
             "model": str(self.model.resolve()) if self.model else "SmolLM2-135M-Instruct",
             "questions": [dataclasses.asdict(question) for question in asked],
@@ -84,8 +88,3 @@ class Demo(Settings):
         pictures = {"answers": figures.answers(last, question), "training": render(figures.while_training(paths))}
         print(f"\n{figures.screen(last, paths, question)}\n\n{style.save_all(pictures, self.out)}")
         return 0
-
-    def _settings(self, method: str) -> Any:
-        from llm_bridge.open_questions.loop import Settings as Loop
-
-        return Loop(method, 0.0 if method in ("none", "grpo") else self.beta, self.seed, self.steps)

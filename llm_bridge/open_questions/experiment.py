@@ -10,9 +10,9 @@ methods of a seed share the buffer and the order of prompts.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
-import os
 import threading
 import time
 from collections import Counter
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-    from cokl.support.results import Execution
+    from cokl.support.results import Execution, Work
     from llm_bridge.open_questions.loop import Buffer, Prompts, Settings, Training
 
 DRAWS = 64
@@ -59,9 +59,9 @@ def smollm2_in(folder: Path) -> Path:
 def require_memory(gigabytes: float) -> None:
     """Raises InputError where the machine has less memory than that."""
     from cokl.support.errors import InputError
+    from cokl.support.results import memory_in_gigabytes
 
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    if there < gigabytes:
+    if (there := memory_in_gigabytes()) < gigabytes:
         raise InputError(f"this needs {gigabytes:g} GB of memory, and the machine has {there:.1f}; take fewer --jobs")
 
 
@@ -69,21 +69,26 @@ def open_model(folder: Path) -> tuple[Any, Any]:
     """The model in float32 and its tokenizer.
 
     Raises:
-        InputError: the folder holds none, or its tokenizer has no chat template or no end token.
+        InputError: as `open_tokenizer`, or the folder holds no model.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = open_tokenizer(folder)
+    return _of_folder(folder, AutoModelForCausalLM, dtype=torch.float32), tokenizer
+
+
+def open_tokenizer(folder: Path) -> Any:
+    """The tokenizer, with a token for padding.
+
+    Raises:
+        InputError: the folder holds none, or it has no chat template or no end token.
+    """
+    from transformers import AutoTokenizer
 
     from cokl.support.errors import InputError
 
-    logging.disable_progress_bar()
-    import torch
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    except Exception as error:  # whatever transformers makes of a folder that holds something else
-        raise InputError(f"{folder}: expected a folder with a model and its tokenizer: {_line(error)}") from error
+    tokenizer = _of_folder(folder, AutoTokenizer)
     if not tokenizer.chat_template or tokenizer.eos_token_id is None:
         missing = "chat template" if not tokenizer.chat_template else "end token"
         raise InputError(
@@ -91,11 +96,20 @@ def open_model(folder: Path) -> tuple[Any, Any]:
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return model, tokenizer
+    return tokenizer
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+def _of_folder(folder: Path, kind: Any, **options: Any) -> Any:
+    from transformers.utils import logging
+
+    from cokl.support.errors import InputError
+
+    logging.disable_progress_bar()
+    try:
+        return kind.from_pretrained(folder, local_files_only=True, **options)
+    except Exception as error:  # whatever transformers makes of a folder that holds something else
+        line = " ".join(str(error).split())[:200]
+        raise InputError(f"{folder}: expected a folder with a model and its tokenizer: {line}") from error
 
 
 def sampled_buffer(model_folder: Path, questions: Sequence[Question], settings: Settings) -> pd.DataFrame:
@@ -225,6 +239,7 @@ def run(
     import pandas as pd
     import torch
 
+    from cokl import methods
     from cokl.support.files import read_parquet, write_atomically
     from llm_bridge.open_questions.loop import Training, tokenize
 
@@ -233,19 +248,16 @@ def run(
     held = Held(questions, buffer, reference_log_probs, tokenize(tokenizer, questions))
     trained = [number for number, question in enumerate(questions) if not question.held_out]
     own = replace(buffer, tokens_QCT=buffer.tokens_QCT[trained], rewards_QC=buffer.rewards_QC[trained])
-    from cokl import methods
-
-    compares = methods.get(settings.method).compares_with_reference
-    reference = open_model(model_folder)[0] if compares else None
+    reference = copy.deepcopy(model) if methods.get(settings.method).compares_with_reference else None
     training = Training(model, tokenizer, [questions[number] for number in trained], own, settings, reference)
-    checkpoint, rows, steps, done, seconds = progress.with_suffix(".checkpoint"), [], [], 0, 0.0
+    checkpoint, rows, steps, seconds = progress.with_suffix(".checkpoint"), [], [], 0.0
     if checkpoint.exists():
         stored = torch.load(checkpoint, weights_only=False)
         restore(training, stored["training"])
-        rows, done, seconds = stored["rows"], stored["done"], stored["seconds"]
-    progress.write_bytes(b"." * done)
+        rows, seconds = stored["rows"], stored["seconds"]
+    progress.write_bytes(b"." * training.done)
     with torch.enable_grad():
-        for step in range(done + 1, settings.steps + 1):
+        for step in range(training.done + 1, settings.steps + 1):
             started = time.process_time()
             steps.append(training.step())
             seconds += time.process_time() - started
@@ -256,7 +268,7 @@ def run(
                 found = held.measure(model, tokenizer, settings, step)
                 rows += [{**row, **means, "step_seconds": seconds / step} for row in found]
                 steps = []
-                state = {"training": state_of(training), "rows": rows, "done": step, "seconds": seconds}
+                state = {"training": state_of(training), "rows": rows, "seconds": seconds}
                 write_atomically(checkpoint, partial(torch.save, state))
     return pd.DataFrame(rows).assign(method=settings.method, beta=settings.beta, seed=settings.seed)
 
@@ -306,11 +318,11 @@ def conduct(
         )
         for settings in runs
     ]
-    with steps_shown([work.path.with_suffix(".steps") for work in works], [work.path for work in works], runs):
+    with steps_shown(works):
         tables = compute(works, execution, "steps", progress=False)
     for work in works:  # not before the table is there
         work.path.with_suffix(".checkpoint").unlink(missing_ok=True)
-    tokenizer = open_model(model_folder)[1]
+    tokenizer = open_tokenizer(model_folder)
     bases = [at_start(read_parquet(buffers[seed]), questions, tokenizer, seed) for seed in seeds]
     return pd.concat([*bases, *tables], ignore_index=True)
 
@@ -351,17 +363,18 @@ def progress_file(folder: Path, settings: Settings) -> Path:
 
 
 @contextlib.contextmanager
-def steps_shown(progress: Sequence[Path], ended: Sequence[Path], runs: Sequence[Settings]) -> Iterator[None]:
+def steps_shown(works: Sequence[Work]) -> Iterator[None]:
     """A bar that counts the steps of all runs, which are in other processes, from the files they write."""
     from cokl.support.results import progress_bar
 
-    def done() -> int:
-        return sum(
-            settings.steps if table.exists() else file.stat().st_size if file.exists() else 0
-            for file, table, settings in zip(progress, ended, runs, strict=True)
-        )
+    def done_of(work: Work) -> int:
+        progress = work.path.with_suffix(".steps")
+        return work.size if work.path.exists() else progress.stat().st_size if progress.exists() else 0
 
-    total, over = sum(settings.steps for settings in runs), threading.Event()
+    def done() -> int:
+        return sum(map(done_of, works))
+
+    total, over = sum(work.size for work in works), threading.Event()
     with progress_bar(total, "steps", done(), done() < total) as bar:
 
         def follow() -> None:

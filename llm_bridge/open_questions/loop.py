@@ -164,10 +164,8 @@ class Training:
         self.everything, self.end = tokenize(tokenizer, questions), tokenizer.eos_token_id
         self.random = torch.Generator().manual_seed(settings.seed)
         # the prompts of all steps, by a generator of their own: each question once before any comes again
-        shuffles, rounds = (
-            torch.Generator().manual_seed(settings.seed),
-            settings.steps * settings.prompts // len(questions) + 1,
-        )
+        shuffles = torch.Generator().manual_seed(settings.seed)
+        rounds = settings.steps * settings.prompts // len(questions) + 1
         self.order = torch.cat([torch.randperm(len(questions), generator=shuffles) for _ in range(rounds)])
         self.done = 0
         right_QC = buffer.rewards_QC == 1
@@ -199,10 +197,8 @@ class Training:
         under_reference_PG = None
         if self.method.compares_with_reference:
             assert self.reference is not None, f"{settings.method} compares with the reference"
-            prompt_R, tokens_RT = (
-                torch.arange(settings.prompts).repeat_interleave(settings.group),
-                tokens_PGT.flatten(0, 1),
-            )
+            prompt_R = torch.arange(settings.prompts).repeat_interleave(settings.group)
+            tokens_RT = tokens_PGT.flatten(0, 1)
             with torch.no_grad():
                 under_reference_R = log_likelihoods(
                     self.reference, prompts, prompt_R, tokens_RT, self.end, settings.temperature
@@ -223,10 +219,8 @@ class Training:
 
         # equal answers to a prompt are one row; rows without a weight are left out
         prompt_N = torch.arange(settings.prompts).repeat_interleave(fresh_PG.shape[1] + cached_PC.shape[1])
-        tokens_NT, weight_N = (
-            torch.cat([tokens_PGT, cached_PCT], 1).flatten(0, 1),
-            torch.cat([fresh_PG, cached_PC], 1).flatten(),
-        )
+        tokens_NT = torch.cat([tokens_PGT, cached_PCT], 1).flatten(0, 1)
+        weight_N = torch.cat([fresh_PG, cached_PC], 1).flatten()
         rows_R, row_N = torch.cat([prompt_N[:, None], tokens_NT], 1).unique(dim=0, return_inverse=True)
         weight_R = torch.zeros(len(rows_R)).index_add(0, row_N, weight_N)
         prompt_R, tokens_RT, weight_R = rows_R[weight_R != 0, 0], rows_R[weight_R != 0, 1:], weight_R[weight_R != 0]

@@ -55,6 +55,13 @@ def test_the_demo_shows_what_is_answered_before_and_after_and_resumes(folder, tm
     assert "holds the results of another configuration (beta: 0.03 there, 0.5 asked for)" in capsys.readouterr().err
 
 
+def test_a_method_is_stored_under_its_one_name(folder, tmp_path, capsys):
+    files = ("--model", folder / "model", "--questions", folder / "own.jsonl", "--out", tmp_path / "out")
+    assert run(*files, "--jobs", 1, "--steps", 1, "--methods", "Replay") == 0
+    assert "After Replay:" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.rglob("*-0.03.parquet")] == ["correct_forward_kl-0.03.parquet"]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

