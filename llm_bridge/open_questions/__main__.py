@@ -17,7 +17,7 @@ from cokl.support.results import Execution
 from cokl.support.statistics import csv_text
 from figures.style import save
 from llm_bridge.open_questions import analysis, figures
-from llm_bridge.open_questions.experiment import conduct, require_memory, smollm2_in
+from llm_bridge.open_questions.experiment import AFTERWARDS, conduct, require_memory, smollm2_in
 from llm_bridge.open_questions.loop import Settings
 from llm_bridge.open_questions.questions import built_in, fingerprint
 
@@ -49,14 +49,18 @@ def main() -> None:
     parser.add_argument("methods", nargs="+", metavar="METHOD=BETA,BETA")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument(
+        "--narrowed", action="store_true", help=f"{AFTERWARDS} more steps, in which only names from N on are right"
+    )
     given = parser.parse_args()
     try:
         runs = [settings for spec in given.methods for settings in settings_of(spec, given.seeds)]
         asked = built_in()
         require_memory(4.0 * given.jobs)
-        told = {"questions": fingerprint(asked), "settings": str(Settings())}
+        afterwards = AFTERWARDS if given.narrowed else 0
+        told = {"questions": fingerprint(asked), "settings": str(Settings()), "afterwards": afterwards}
         with Execution(out=given.folder, jobs=given.jobs).results_folder(told) as folder:
-            rows = conduct(folder, smollm2_in(folder), asked, runs, Execution(jobs=given.jobs))
+            rows = conduct(folder, smollm2_in(folder), asked, runs, Execution(jobs=given.jobs), afterwards)
             write_text(csv_text(rows.drop(columns=WORDS)), folder / "RUNS.csv")
             paths = analysis.means(rows[rows["seed"] == given.seeds[0]])
             print(paths[paths["step"] == paths["step"].max()].round(3).to_string(index=False))

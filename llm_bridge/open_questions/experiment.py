@@ -37,6 +37,8 @@ FIRST = 32
 """Different right answers are also counted among the first of this many right ones."""
 AT_ONCE = 4
 """Questions that are asked 64 times together; with all 32 a process took 7.3 GB."""
+AFTERWARDS = 8
+"""Steps without a regularizer, after the run, in which only names from N on are right."""
 EVERY = 8
 """Steps between two measurements."""
 BUFFER, MEASURED = 1_000_000_007, 2_000_000_011
@@ -229,12 +231,18 @@ class Held:
 
 
 def run(
-    model_folder: Path, questions: Sequence[Question], buffer_file: Path, settings: Settings, progress: Path
+    model_folder: Path,
+    questions: Sequence[Question],
+    buffer_file: Path,
+    settings: Settings,
+    progress: Path,
+    afterwards: int = 0,
 ) -> pd.DataFrame:
     """One run, from the last state that is beside `progress`, a file that gets a byte for each step.
 
     Returns:
-        A row for each question and measurement, and the means of the training steps since the last measurement.
+        A row for each question and measurement, and the means of the training steps since the last measurement. With
+        `afterwards` steps the last measurement's rows have `new_reward` too, their mean reward.
     """
     import pandas as pd
     import torch
@@ -270,6 +278,16 @@ def run(
                 steps = []
                 state = {"training": state_of(training), "rows": rows, "seconds": seconds}
                 write_atomically(checkpoint, partial(torch.save, state))
+        if afterwards:
+            narrowed = [questions[number].narrowed() for number in trained]
+            plain = replace(settings, method="none", beta=0.0, steps=afterwards)
+            then, new_rewards = Training(model, tokenizer, narrowed, own, plain), []
+            for _ in range(afterwards):
+                new_rewards.append(then.step()["reward"])
+                with progress.open("ab") as file:
+                    file.write(b".")
+            for row in rows[-len(questions) :]:
+                row["new_reward"] = sum(new_rewards) / afterwards
     return pd.DataFrame(rows).assign(method=settings.method, beta=settings.beta, seed=settings.seed)
 
 
@@ -292,7 +310,12 @@ def restore(training: Training, state: dict[str, Any]) -> None:
 
 
 def conduct(
-    folder: Path, model_folder: Path, questions: Sequence[Question], runs: Sequence[Settings], execution: Execution
+    folder: Path,
+    model_folder: Path,
+    questions: Sequence[Question],
+    runs: Sequence[Settings],
+    execution: Execution,
+    afterwards: int = 0,
 ) -> pd.DataFrame:
     """All runs and the buffers that they need, each in a file of `folder`, computed unless it is there.
 
@@ -312,9 +335,9 @@ def conduct(
     works = [
         Work(
             run,
-            (model_folder, questions, buffers[settings.seed], settings, progress_file(folder, settings)),
+            (model_folder, questions, buffers[settings.seed], settings, progress_file(folder, settings), afterwards),
             progress_file(folder, settings).with_suffix(".parquet"),
-            settings.steps,
+            settings.steps + afterwards,
         )
         for settings in runs
     ]

@@ -16,7 +16,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,7 @@ class Question:
         names: the right answers, each once.
         held_out: whether the model is never trained on it.
         places: whether capitals count.
+        first: names that begin before this letter are not right.
     """
 
     text: str
@@ -75,11 +76,17 @@ class Question:
     names: tuple[str, ...]
     held_out: bool = False
     places: bool = True
+    first: str = "A"
+
+    def narrowed(self) -> Question:
+        """The same question where only names from N on are right."""
+        return replace(self, first="N")
 
     def answer(self, reply: str) -> str | None:
         """The right answer that the reply names, once or more often; None if it names none, or several."""
         found = {self._named[name] for name in self._pattern.findall(_plain(reply, self.places))}
-        return found.pop() if len(found) == 1 else None
+        right = len(found) == 1 and _plain(min(found), places=False) >= self.first.casefold()
+        return found.pop() if right else None
 
     @cached_property
     def _named(self) -> dict[str, str]:

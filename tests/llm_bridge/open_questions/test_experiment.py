@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -81,6 +82,43 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(model_folder, tmp_pa
         assert sum(counts.values()) == 64
         assert row["right"] == pytest.approx(1 - counts.get("", 0) / 64)
         assert row["different"] == len(set(counts) - {""})
+
+
+def test_afterwards_plain_rl_learns_what_is_left_of_each_list(model_folder, tmp_path, monkeypatch):
+    run = Settings("cokl", 0.2, seed=2, steps=8, prompts=1, group=4, cached=3, length=4, learning_rate=1e-2)
+    asked = [replace(QUESTIONS[0], names=("cats", "owls", "warm", "thank", "you", "split", "think"))]
+    seen = []
+    own = Training.step
+
+    def step(self):
+        told = own(self)
+        seen.append((self.settings.method, self.questions[0].first, self.model.lm_head.weight[0, 0].item(), told))
+        return told
+
+    monkeypatch.setattr(Training, "step", step)
+    without = conduct(tmp_path / "without", model_folder, asked, [run], Execution(jobs=1))
+    rows = conduct(tmp_path / "with", model_folder, asked, [run], Execution(jobs=1), 3)
+    assert [(method, first) for method, first, _, _ in seen] == [("cokl", "A")] * 16 + [("none", "N")] * 3
+    assert len({weight for _, _, weight, _ in seen[-4:]}) == 4  # it is the run's own model that goes on
+    new = rows.pop("new_reward")
+    assert new[rows["step"] == 8].to_list() == [sum(told["reward"] for *_, told in seen[-3:]) / 3]
+    assert new[rows["step"] == 0].isna().all()
+    pd.testing.assert_frame_equal(rows.drop(columns="step_seconds"), without.drop(columns="step_seconds"))
+
+    left = [8 + 2]  # stopped in the middle of what comes afterwards
+
+    def stopping(self):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return own(self)
+
+    monkeypatch.setattr(Training, "step", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        conduct(tmp_path / "stopped", model_folder, asked, [run], Execution(jobs=1), 3)
+    left[0] = 3
+    stopped = conduct(tmp_path / "stopped", model_folder, asked, [run], Execution(jobs=1), 3)
+    assert stopped["new_reward"].dropna().unique().tolist() == new.dropna().unique().tolist()
 
 
 def test_seeds_and_coefficients_change_a_run_and_methods_share_a_buffer(model_folder, tmp_path):

@@ -9,7 +9,9 @@ from llm_bridge.open_questions import questions
 from llm_bridge.open_questions.questions import Question, built_in, read
 
 PLACES = Question(
-    "Name a place.", "city", ("Sudan", "South Sudan", "New York", "New York City", "Nice", "São Paulo", "Niger")
+    "Name a place.",
+    "city",
+    ("Sudan", "South Sudan", "New York", "New York City", "Nice", "São Paulo", "Niger", "Malta"),
 )
 ANIMALS = Question("Name an animal.", "animal", ("cat", "polar bear", "bear"), places=False)
 
@@ -32,6 +34,13 @@ ANIMALS = Question("Name an animal.", "animal", ("cat", "polar bear", "bear"), p
         (ANIMALS, "The Polar Bear is white", "polar bear"),
         (ANIMALS, "concatenate", None),
         (ANIMALS, "A bear, a cat", None),
+        (PLACES, "Malta", "Malta"),
+        (PLACES.narrowed(), "Niger", "Niger"),
+        (PLACES.narrowed(), "Sao Paulo", "São Paulo"),
+        (PLACES.narrowed(), "Malta", None),
+        (PLACES.narrowed(), "Malta, Niger", None),
+        (ANIMALS.narrowed(), "a bear", None),
+        (ANIMALS.narrowed(), "a Polar bear", "polar bear"),
     ],
 )
 def test_the_answer_is_the_one_name_that_stands_as_whole_words(question, reply, answer):
