@@ -84,8 +84,12 @@ def weights(
         (tensor([[-0.5000, -0.5000, -0.0000, -0.0000]]), tensor([[0.5000, 0.0000, 0.5000]]))
     """
     chosen = methods.get(method)
-    if not 0 <= beta < float("inf"):
-        raise InputError(f"beta: expected a finite coefficient >= 0, got {beta}")
+    given = {"log_probs": log_probs, "rewards": rewards, "cached_rewards": cached_rewards}
+    for name, value in given.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise InputError(f"{name}: expected a tensor, got {type(value).__name__}; torch.tensor makes one of a list")
+    if isinstance(beta, str) or not 0 <= beta < float("inf"):
+        raise InputError(f"beta: expected a finite coefficient >= 0, got {beta!r}")
     streams = chosen.streams()
     if "reference" in streams and cached_rewards is None:
         raise InputError(f"cached_rewards: {method} weights cached responses; give the verdicts of the reference's own")

@@ -161,7 +161,7 @@ def _refuse(arguments: list[str], event: errors.ParseErrorEvent) -> NoReturn:
             said = f"{argument.display_name()}: expected one of {', '.join(choices)}, got {got}"
         case errors.InstantiationFailure(argument=argument, message=message):
             where = f"{argument.display_name()} {argument.lowered.metavar}: " if argument else ""
-            said = where + message.splitlines()[0]
+            said = where + re.sub(*_PYTHONS, message.splitlines()[0])
         case errors.BadValue(argument=argument):
             said = f"{argument.display_name()}: expected {argument.lowered.metavar} after it"
         case _:
@@ -186,6 +186,11 @@ _COMMANDS = {
     "logbook": ("logbook:Logbook", "REPRODUCTION.md: each claim of the paper with its verdict."),
     "reproduce": ("reproduce:reproduce", "The controlled experiment and the theory, from nothing to verdicts."),
 }
+_PYTHONS = (
+    r"(?:invalid literal for (int)\(\) with base 10|could not convert string to float): ",
+    lambda found: f"expected a {'whole ' if found[1] else ''}number, got ",
+)
+"""What Python says of a text that is no number, and how it is told."""
 _STYLE = (tyro.conf.OmitArgPrefixes,)
 _DESCRIPTION = (
     "Correctness-conditioned KL regularization: experiments, figures and checks. `cokl --version` prints the version."

@@ -121,11 +121,12 @@ def require_own(folder: Path, marks: Collection[str]) -> None:
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:
-    """Where two JSON values differ, as "path: old there, new asked for"."""
+    """Where two JSON values differ, as "path: old there, new asked for"; long values are cut."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [*old, *(key for key in new if key not in old)]
         return [line for key in keys for line in differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))]
-    return [] if old == new else [f"{path}: {old} there, {new} asked for"]
+    there, asked = (text if len(text) <= 200 else f"{text[:200]}..." for text in (str(old), str(new)))
+    return [] if old == new else [f"{path}: {there} there, {asked} asked for"]
 
 
 def describe_environment(device: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 Annotations are evaluated here, for the parser.
 """
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,9 +51,10 @@ class Demo(Settings):
         from llm_bridge.open_questions import analysis, figures
         from llm_bridge.open_questions.experiment import conduct, open_model, require_memory, smollm2_in
         from llm_bridge.open_questions.loop import Settings as Run
-        from llm_bridge.open_questions.questions import built_in, read
+        from llm_bridge.open_questions.questions import built_in, fingerprint, read
 
         require(0 <= self.beta < float("inf"), "beta", "a finite coefficient >= 0", self.beta)
+        require(self.seed >= 0, "seed", "at least 0", self.seed)
         require(self.steps >= 1, "steps", "at least 1", self.steps)
         require(len(set(self.methods)) == len(self.methods) > 0, "methods", "different names", ",".join(self.methods))
         for name in self.methods:
@@ -67,7 +67,7 @@ class Demo(Settings):
         ]
         told: dict[str, Any] = {
             "model": str(self.model.resolve()) if self.model else "SmolLM2-135M-Instruct",
-            "questions": [dataclasses.asdict(question) for question in asked],
+            "questions": fingerprint(asked),
             "steps": self.steps,
             "beta": self.beta,
             "seed": self.seed,

@@ -120,6 +120,8 @@ def test_accumulated_over_parts_of_the_rows_the_gradient_is_the_same():
         ({"method": "nothing"}, "nothing"),
         ({"beta": -0.1}, "beta: expected a finite coefficient"),
         ({"beta": math.inf}, "beta: expected a finite coefficient"),
+        ({"beta": "0.1"}, "beta: expected a finite coefficient >= 0, got '0.1'"),
+        ({"rewards": [[1, 0]]}, "rewards: expected a tensor, got list"),
         ({"cached_rewards": None}, "cached_rewards: cokl weights cached responses"),
         ({"method": "reverse_kl"}, "reference_log_probs"),
         ({"cached_log_probs": None}, "cached_log_probs: expected"),

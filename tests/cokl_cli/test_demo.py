@@ -53,6 +53,10 @@ def test_the_demo_shows_what_is_answered_before_and_after_and_resumes(folder, tm
     assert "8/16" not in again.err
     assert run(*command, "--beta", "0.5") == 2
     assert "holds the results of another configuration (beta: 0.03 there, 0.5 asked for)" in capsys.readouterr().err
+    other = tmp_path / "other.jsonl"
+    other.write_text((folder / "own.jsonl").read_text("utf-8").replace("cats", "owls"), "utf-8")
+    assert run(*(other if word == files[3] else word for word in command)) == 2
+    assert len(capsys.readouterr().err) < 400  # not both files' answers
 
 
 def test_a_method_is_stored_under_its_one_name(folder, tmp_path, capsys):
@@ -69,6 +73,9 @@ def test_a_method_is_stored_under_its_one_name(folder, tmp_path, capsys):
         (["--methods", "none,grpo,none"], "methods: expected different names"),
         (["--beta", "-1"], "beta: expected a finite coefficient"),
         (["--steps", "0"], "steps: expected at least 1"),
+        (["--steps", "1e3"], "--steps INT: expected a whole number, got '1e3'"),
+        (["--beta", "small"], "--beta FLOAT: expected a number, got 'small'"),
+        (["--seed", "-1"], "seed: expected at least 0"),
         (["--questions", "missing.jsonl"], "missing.jsonl"),
         (["--model", "."], "expected a folder with a model"),
         (["--jobs", "100000"], "GB of memory"),

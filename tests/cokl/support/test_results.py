@@ -174,3 +174,10 @@ def test_threads_and_autograd_are_given_back_whatever_happens_inside():
         assert (torch.ones(1, requires_grad=True) * 2).requires_grad
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_long_value_that_differs_is_cut():
+    (line,) = results.differences({"names": ["a" * 50] * 100}, {"names": []})
+    assert line.startswith("names: ['aaa")
+    assert line.endswith("... there, [] asked for")
+    assert len(line) < 300
