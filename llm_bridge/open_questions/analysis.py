@@ -20,18 +20,21 @@ NUMBERS = ("right", "different", "different_of_32", "entropy", "cached_kl")
 """What is measured of the answers to a question, as `experiment.measured` has it."""
 
 
-def means(rows: pd.DataFrame, held_out: bool = False) -> pd.DataFrame:
+def means(rows: pd.DataFrame) -> pd.DataFrame:
     """The mean over questions of each measurement, a row for each run and step, the base's among them as step 0.
 
-    A number that some question lacks is the mean of the others: the first 32 right ones, where fewer are right.
+    Of the questions that are trained on, and as NAME_held_out of the others. A number that some question lacks is the
+    mean of the others: the first 32 right ones, where fewer are right.
     """
-    chosen = rows[rows["held_out"] == held_out]
     keys = ["seed", "method", "beta", "step"]
-    found = chosen.groupby(keys, sort=False)[list(NUMBERS)].mean().reset_index()
-    base, trained = found[found["method"] == "base"], found[found["method"] != "base"]
-    starts = trained[["seed", "method", "beta"]].drop_duplicates()
+    trained, others = (
+        rows[rows["held_out"] == held_out].groupby(keys, sort=False)[list(NUMBERS)].mean() for held_out in (False, True)
+    )
+    found = trained.join(others.add_suffix("_held_out")).reset_index()
+    base, after = found[found["method"] == "base"], found[found["method"] != "base"]
+    starts = after[["seed", "method", "beta"]].drop_duplicates()
     joined = starts.merge(base.drop(columns=["method", "beta"]), on="seed")
-    return pd.concat([joined, trained], ignore_index=True).sort_values(keys, kind="stable", ignore_index=True)
+    return pd.concat([joined, after], ignore_index=True).sort_values(keys, kind="stable", ignore_index=True)
 
 
 def at(path: pd.DataFrame, correctness: float, number: str) -> float:
@@ -40,7 +43,7 @@ def at(path: pd.DataFrame, correctness: float, number: str) -> float:
     Args:
         path: the rows of one run in the order of steps, as `means` gives them.
         correctness: in (0, 1).
-        number: one of `NUMBERS`.
+        number: one of `NUMBERS`, or of those held out.
     """
     steps = zip(path["right"], path[number], strict=True)
     for (low, before), (high, after) in itertools.pairwise(steps):
@@ -50,10 +53,14 @@ def at(path: pd.DataFrame, correctness: float, number: str) -> float:
 
 
 def matched(paths: pd.DataFrame, correctness: float) -> pd.DataFrame:
-    """Every number of every run at one correctness, a row a run."""
+    """Every number of every run where it reaches one correctness on the questions it is trained on, a row a run."""
     lines = [
         dict(zip(("seed", "method", "beta"), key, strict=True))
-        | {number: at(path, correctness, number) for number in NUMBERS}
+        | {
+            number: at(path, correctness, number)
+            for number in path.columns
+            if number.removesuffix("_held_out") in NUMBERS
+        }
         for key, path in paths.groupby(["seed", "method", "beta"], sort=False)
     ]
     return pd.DataFrame(lines)

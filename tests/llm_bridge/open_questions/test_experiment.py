@@ -183,6 +183,18 @@ def test_methods_are_compared_where_their_correctness_first_reaches_the_level():
     assert analysis.matched(paths, 0.8).set_index("method")["different"]["cokl"] == pytest.approx(2 + 4 * 0.3 / 0.5)
 
 
+def test_held_out_questions_are_read_where_the_trained_ones_reach_the_level():
+    trained = pd.concat([made([0.2], [4.0], "base", 0.0).assign(step=0), made([0.6, 0.8], [8.0, 6.0])])
+    held_out = pd.concat([made([0.9], [1.0], "base", 0.0).assign(step=0), made([0.9, 0.7], [2.0, 3.0])])
+    both = pd.concat([trained, trained.assign(right=1.0 - trained["right"]), held_out.assign(held_out=True)])
+    paths = analysis.means(both)
+    assert paths["right"].tolist() == [0.5] * 3  # means over the two questions that are trained on
+    assert paths["right_held_out"].tolist() == [0.9, 0.9, 0.7]
+    found = analysis.matched(analysis.means(pd.concat([trained, held_out.assign(held_out=True)])), 0.7).iloc[0]
+    assert (found["different"], found["different_held_out"]) == (pytest.approx(7), pytest.approx(2.5))
+    assert found["right_held_out"] == pytest.approx(0.8)
+
+
 def test_each_methods_coefficient_is_the_one_with_most_answers_at_the_level():
     base = made([0.2], [4.0], "base", 0.0).assign(step=0)
     rows = [base, made([0.8], [9.0]), made([0.8], [9.5], beta=0.3), made([0.5], [20.0], beta=1.0)]
