@@ -1,7 +1,8 @@
 """Write what pages have from elsewhere: `python docs/make_tables.py`.
 
 ASSUMPTIONS.md, what the paper leaves open, is from the source. The tables of llm_bridge/FINDINGS.md, each between a
-comment with its name and one that ends it, are from SmolLM2's scores.
+comment with its name and one that ends it, are from SmolLM2's scores, those of llm_bridge/open_questions/FINDINGS.md
+from its runs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from cokl import methods
 from cokl.support.statistics import mean_and_half_width, plain_markdown_table, with_spread
+from llm_bridge.open_questions import analysis
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("cokl", "bandit", "llm_bridge", "theory", "cokl_cli")
@@ -33,6 +36,15 @@ NAMES = {
     "cokl": "CoKL, 0.01",
     "forward_kl": "forward KL, 0.01",
     "reverse_kl": "reverse KL, 0.01",
+}
+OPEN_QUESTIONS = ROOT / "llm_bridge" / "open_questions"
+SELECTION = 100
+"""The seed on which the open questions' coefficients and level were chosen."""
+SEEDS_OF_RUNS = {"first run": range(10, 15), "second run": range(20, 25)}
+MEASURES = {
+    "different": "different right answers of 64",
+    "different_held_out": "the same, held-out questions",
+    "new_reward": "mean new reward, %",
 }
 COLUMNS = {
     "known": "known sums right, %",
@@ -109,6 +121,67 @@ def smollm2_tables() -> dict[str, str]:
     }
 
 
+def open_questions_tables() -> dict[str, str]:
+    """The open questions' tables by their names."""
+    runs = pd.read_csv(OPEN_QUESTIONS / "RUNS.csv")
+    chosen = analysis.means(runs[runs["seed"] == SELECTION])
+    return {"selection": _selection(chosen), **_compared(runs)}
+
+
+def _selection(paths: pd.DataFrame) -> str:
+    """A row for each run of the selection seed."""
+    there = analysis.matched(paths, analysis.LEVEL).set_index(["method", "beta"])["different"]
+    rows = []
+    for (name, beta), path in paths.groupby(["method", "beta"], sort=False):
+        ends = path.set_index("step")
+        cells = [f"{100 * ends['right'][step]:.1f} | {ends['different'][step]:.1f}" for step in (8, 16)]
+        at_level = with_spread(there[name, beta], math.nan, 1)
+        rows.append([_open_label(str(name)), f"{beta:g}" if beta else "-", *" | ".join(cells).split(" | "), at_level])
+    steps = [f"{what}, step {step}" for step in (8, 16) for what in ("right, %", "different of 64")]
+    return plain_markdown_table(["", "coefficient", *steps, f"different at {analysis.LEVEL:.0%} right"], rows)
+
+
+def _compared(runs: pd.DataFrame) -> dict[str, str]:
+    """Each method's numbers in each run of seeds, and CoKL's minus those of the others."""
+    seeds = {name: seeds for name, seeds in SEEDS_OF_RUNS.items() if runs["seed"].isin(seeds).any()}
+    if len(seeds) > 1:
+        seeds["all seeds"] = [seed for of_run in seeds.values() for seed in of_run]
+    compared = runs[runs["seed"].isin([seed for of_run in seeds.values() for seed in of_run])]
+    afterwards = compared.dropna(subset=["new_reward"]).drop_duplicates(["seed", "method"])
+    keys = ["seed", "method", "beta"]
+    table = analysis.matched(analysis.means(compared), analysis.LEVEL).merge(
+        afterwards[keys].assign(new_reward=100 * afterwards["new_reward"]), on=keys
+    )
+    coefficients = table.drop_duplicates("method").set_index("method")["beta"]
+    rivals = [name for name in coefficients.index if name != "cokl"]
+    scores = [
+        [_open_label(name), f"{coefficients[name]:g}" if coefficients[name] else "-", title]
+        + [
+            with_spread(*mean_and_half_width(values.dropna()), 1) + f", {values.count()} seeds" * bool(values.hasnans)
+            for of_run in seeds.values()
+            for values in [table[(table["method"] == name) & table["seed"].isin(of_run)][number]]
+        ]
+        for number, title in MEASURES.items()
+        for name in coefficients.index
+    ]
+    differences = []
+    for number, title in MEASURES.items():
+        for rival in rivals:
+            cells = []
+            for of_run in seeds.values():
+                mean, half, left = analysis.difference(table[table["seed"].isin(of_run)], rival, number)
+                cells.append(with_spread(mean, half, 1) + (f", {left} seeds" if left < len(of_run) else ""))
+            differences.append([f"{title}: CoKL minus {_open_label(rival)}", *cells])
+    return {
+        "compared": plain_markdown_table(["", "coefficient", "", *seeds], scores),
+        "differences": plain_markdown_table(["", *seeds], differences),
+    }
+
+
+def _open_label(name: str) -> str:
+    return "plain RL" if name == "none" else methods.label(name)
+
+
 def _scores(
     runs: pd.DataFrame, methods: Sequence[str], columns: Sequence[str], cell: Callable[[pd.Series, str], str]
 ) -> str:
@@ -134,3 +207,5 @@ if __name__ == "__main__":
     (ROOT / "ASSUMPTIONS.md").write_text(page(), encoding="utf-8")
     findings = ROOT / "llm_bridge" / "FINDINGS.md"
     findings.write_text(with_tables(findings.read_text(encoding="utf-8"), smollm2_tables()), encoding="utf-8")
+    findings = OPEN_QUESTIONS / "FINDINGS.md"
+    findings.write_text(with_tables(findings.read_text(encoding="utf-8"), open_questions_tables()), encoding="utf-8")

@@ -19,6 +19,9 @@ from cokl.support.statistics import mean_and_half_width
 NUMBERS = ("right", "different", "different_of_32", "entropy", "cached_kl")
 """What is measured of the answers to a question, as `experiment.measured` has it."""
 
+LEVEL, MARGIN = 0.75, 0.05
+"""The correctness at which methods are compared, and by how much a coefficient's run must pass it to be chosen."""
+
 
 def means(rows: pd.DataFrame) -> pd.DataFrame:
     """The mean over questions of each measurement, a row for each run and step, the base's among them as step 0.
@@ -66,9 +69,10 @@ def matched(paths: pd.DataFrame, correctness: float) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def choices(selection: pd.DataFrame) -> pd.DataFrame:
-    """Each method's coefficient with the most different right answers in `matched`'s table of the selection seed."""
-    reached = selection.dropna(subset=["different"])
+def choices(paths: pd.DataFrame) -> pd.DataFrame:
+    """Each method's coefficient with the most different right answers at the level, of those that pass it well."""
+    passed = paths.groupby(["method", "beta"]).filter(lambda path: path["right"].max() >= LEVEL + MARGIN)
+    reached = matched(passed, LEVEL)
     return reached.loc[reached.groupby("method", sort=False)["different"].idxmax()].reset_index(drop=True)
 
 
