@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from cokl.support.errors import InputError
-from cokl.support.results import Execution
+from cokl.support.results import Execution, Work
 from llm_bridge.open_questions import analysis, experiment, figures
 from llm_bridge.open_questions.experiment import conduct, measured, open_model
 from llm_bridge.open_questions.loop import Settings, Training, tokenize
@@ -82,6 +83,19 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(model_folder, tmp_pa
         assert sum(counts.values()) == 64
         assert row["right"] == pytest.approx(1 - counts.get("", 0) / 64)
         assert row["different"] == len(set(counts) - {""})
+
+
+def test_the_state_of_a_run_goes_when_its_table_is_there_and_not_before(tmp_path):
+    works = [Work(len, (), tmp_path / name) for name in ("done.parquet", "cut.parquet")]
+    for work in works:
+        work.path.with_suffix(".checkpoint").touch()
+    works[0].path.touch()
+    with experiment.steps_shown(works):
+        deadline = time.monotonic() + 30
+        while works[0].path.with_suffix(".checkpoint").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert works[1].path.with_suffix(".checkpoint").exists()
 
 
 def test_afterwards_plain_rl_learns_what_is_left_of_each_list(model_folder, tmp_path, monkeypatch):
