@@ -88,7 +88,11 @@ def weights(
     for name, value in given.items():
         if value is not None and not isinstance(value, Tensor):
             raise InputError(f"{name}: expected a tensor, got {type(value).__name__}; torch.tensor makes one of a list")
-    if isinstance(beta, str) or not 0 <= beta < float("inf"):
+    try:
+        finite = 0 <= beta < float("inf")
+    except TypeError:  # a text
+        finite = False
+    if not finite:
         raise InputError(f"beta: expected a finite coefficient >= 0, got {beta!r}")
     streams = chosen.streams()
     if "reference" in streams and cached_rewards is None:
