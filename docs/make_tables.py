@@ -41,8 +41,11 @@ OPEN_QUESTIONS = ROOT / "llm_bridge" / "open_questions"
 SELECTION = 100
 """The seed on which the open questions' coefficients and level were chosen."""
 SEEDS_OF_RUNS = {"first run": range(10, 15), "second run": range(20, 25)}
+HIGHER = 0.8
+"""The level of a secondary measure."""
 MEASURES = {
     "different": "different right answers of 64",
+    "different_higher": f"the same at {HIGHER:.0%}",
     "different_held_out": "the same, held-out questions",
     "new_reward": "mean new reward, %",
 }
@@ -131,31 +134,33 @@ def open_questions_tables() -> dict[str, str]:
 def _selection(paths: pd.DataFrame) -> str:
     """A row for each run of the selection seed."""
     there = analysis.matched(paths, analysis.LEVEL).set_index(["method", "beta"])["different"]
-    rows = []
+    rows, forms = [], {"right": ".1%", "different": ".1f"}
     for (name, beta), path in paths.groupby(["method", "beta"], sort=False):
         ends = path.set_index("step")
-        cells = [f"{100 * ends['right'][step]:.1f} | {ends['different'][step]:.1f}" for step in (8, 16)]
-        at_level = with_spread(there[name, beta], math.nan, 1)
-        rows.append([_open_label(str(name)), f"{beta:g}" if beta else "-", *" | ".join(cells).split(" | "), at_level])
-    steps = [f"{what}, step {step}" for step in (8, 16) for what in ("right, %", "different of 64")]
+        cells = [f"{ends[number][step]:{form}}" for step in (8, 16) for number, form in forms.items()]
+        rows.append([_open_label(name), _coefficient(beta), *cells, with_spread(there[name, beta], math.nan, 1)])
+    steps = [f"{what}, step {step}" for step in (8, 16) for what in ("right", "different of 64")]
     return plain_markdown_table(["", "coefficient", *steps, f"different at {analysis.LEVEL:.0%} right"], rows)
 
 
 def _compared(runs: pd.DataFrame) -> dict[str, str]:
     """Each method's numbers in each run of seeds, and CoKL's minus those of the others."""
-    seeds = {name: seeds for name, seeds in SEEDS_OF_RUNS.items() if runs["seed"].isin(seeds).any()}
+    seeds = {name: list(of_run) for name, of_run in SEEDS_OF_RUNS.items() if runs["seed"].isin(of_run).any()}
     if len(seeds) > 1:
-        seeds["all seeds"] = [seed for of_run in seeds.values() for seed in of_run]
-    compared = runs[runs["seed"].isin([seed for of_run in seeds.values() for seed in of_run])]
-    afterwards = compared.dropna(subset=["new_reward"]).drop_duplicates(["seed", "method"])
-    keys = ["seed", "method", "beta"]
-    table = analysis.matched(analysis.means(compared), analysis.LEVEL).merge(
-        afterwards[keys].assign(new_reward=100 * afterwards["new_reward"]), on=keys
+        seeds["all seeds"] = sum(seeds.values(), [])
+    compared = runs[runs["seed"].isin(sum(seeds.values(), []))]
+    keys, paths = ["seed", "method", "beta"], analysis.means(compared)
+    afterwards = compared.dropna(subset=["new_reward"]).drop_duplicates(keys)
+    higher = analysis.matched(paths, HIGHER)
+    table = (
+        analysis.matched(paths, analysis.LEVEL)
+        .merge(higher[keys].assign(different_higher=higher["different"]), on=keys)
+        .merge(afterwards[keys].assign(new_reward=100 * afterwards["new_reward"]), on=keys, how="left")
     )
     coefficients = table.drop_duplicates("method").set_index("method")["beta"]
     rivals = [name for name in coefficients.index if name != "cokl"]
     scores = [
-        [_open_label(name), f"{coefficients[name]:g}" if coefficients[name] else "-", title]
+        [_open_label(name), _coefficient(coefficients[name]), title]
         + [
             with_spread(*mean_and_half_width(values.dropna()), 1) + f", {values.count()} seeds" * bool(values.hasnans)
             for of_run in seeds.values()
@@ -178,8 +183,12 @@ def _compared(runs: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def _open_label(name: str) -> str:
-    return "plain RL" if name == "none" else methods.label(name)
+def _open_label(name: object) -> str:
+    return "plain RL" if name == "none" else methods.label(str(name))
+
+
+def _coefficient(beta: object) -> str:
+    return f"{beta:g}" if beta else "-"
 
 
 def _scores(
