@@ -11,7 +11,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -146,9 +146,10 @@ def _selection(paths: pd.DataFrame) -> str:
 def _compared(runs: pd.DataFrame) -> dict[str, str]:
     """Each method's numbers in each run of seeds, and CoKL's minus those of the others."""
     seeds = {name: list(of_run) for name, of_run in SEEDS_OF_RUNS.items() if runs["seed"].isin(of_run).any()}
+    everyone = [*chain(*seeds.values())]
     if len(seeds) > 1:
-        seeds["all seeds"] = sum(seeds.values(), [])
-    compared = runs[runs["seed"].isin(sum(seeds.values(), []))]
+        seeds["all seeds"] = everyone
+    compared = runs[runs["seed"].isin(everyone)]
     keys, paths = ["seed", "method", "beta"], analysis.means(compared)
     afterwards = compared.dropna(subset=["new_reward"]).drop_duplicates(keys)
     higher = analysis.matched(paths, HIGHER)
