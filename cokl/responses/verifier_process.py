@@ -15,9 +15,9 @@ import resource
 import signal
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 NEAR_THE_LIMIT = 32 << 20
 """Bytes: an answer that came this close to the memory limit was stopped by it, even if math-verify caught the error."""
@@ -31,8 +31,8 @@ def main(seconds: float, memory_bytes: int) -> None:
     seconds: CPU time per answer. memory_bytes: over the idle process. Raises RuntimeError where math-verify does not
     work: without it no answer would be judged.
     """
-    if judge("1\\text{ m}", ["100\\text{ cm}"], False, []) != "correct":  # loads all that answers need
-        raise RuntimeError("math-verify does not find 1 m equal to 100 cm")
+    if judge("\\sqrt{8}", ["2\\sqrt2"], False, []) != "correct":  # loads all that answers need
+        raise RuntimeError("math-verify does not find the root of 8 equal to twice that of 2")
     replies = os.dup(1)
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
@@ -59,22 +59,21 @@ def main(seconds: float, memory_bytes: int) -> None:
 def judge(gold: str, answers: list[str], multiple: bool, tolerances: list[float]) -> str:
     """Compare the answers in the last boxes of a response with the gold answer; returns the reason of the verdict.
 
-    A list may be in one box or spread over as many boxes as it has members.
+    A list may be in one box or, if `multiple`, be spread over as many boxes as it has members.
     """
     gold, *answers = (typeset(text, multiple) for text in (gold, *answers))
     if not gold:
         return "unreadable_gold"
-    golds = _split(gold) if multiple else [gold]
+    golds = _members(gold)
+    allowed = tolerances if len(tolerances) == len(golds) else tolerances[:1] * len(golds)
     candidates = [answers[-1]]
-    if len(golds) > 1 and len(answers) >= len(golds):
+    if multiple and len(answers) >= len(golds) > 1:
         candidates.append(", ".join(answers[-len(golds) :]))
     for candidate in candidates:
-        members = _split(candidate) if multiple else [candidate]
-        pairs = [(golds, members)] if multiple else [([one], [other]) for one, other in _in_one_unit(gold, candidate)]
-        if tolerances and any(_close(*pair, tolerances) for pair in pairs):
+        members = _members(candidate)
+        if tolerances and _all_agree([*zip(golds, allowed, strict=True)], members, lambda one, other: _within(*one, other)):
             return "correct"
-        # math-verify makes a list a set, in which a member that is named twice counts once.
-        if (len(set(golds)) == len(golds) and _equal(gold, candidate)) or (multiple and _all_equal(golds, members)):
+        if _all_agree(golds, members, _equal) or _equal_as_sets(gold, candidate):
             return "correct"
     return "incorrect"
 
@@ -83,8 +82,9 @@ def typeset(text: str, multiple: bool = False) -> str:
     r"""An answer without what is typography, in the LaTeX that math-verify reads.
 
     Characters take their compatible form (NFKC); dashes, digits of all scripts, fractions in one character, raised and
-    lowered characters and roots become LaTeX; control and zero-width characters, spacing and colour commands, an
-    introduction such as "The answer is" and a final stop go; digits in groups of three become one number.
+    lowered characters and roots become LaTeX; control and zero-width characters, spacing, colour and alignment
+    commands, an introduction such as "The answer is" and a final stop go; digits in groups of three become one number;
+    "and" and "or" become commas.
 
     Args:
         text: an answer as LaTeX without dollar signs.
@@ -121,13 +121,6 @@ def _joined(number: re.Match[str]) -> str:
     return re.sub(r"[^\d.]", "", number[0])
 
 
-_FACTORS = {"dozen": "12", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}", "trillion": "10^{12}"}
-
-
-def _as_factor(word: re.Match[str]) -> str:
-    return rf"\cdot {_FACTORS[word[2]]}{word[1] or ''}"
-
-
 _SYMBOLS = {
     "·": r"\cdot ",
     "∞": r"\infty ",
@@ -136,19 +129,33 @@ _SYMBOLS = {
     "\u2044": "/",
     "。": ".",
     "、": ",",
+    "⩽": r"\le ",
+    "⩾": r"\ge ",
+    "\u066a": "%",
+    "\u066b": ".",
+    "\u066c": ",",
 }
-_CURRENCIES = {r"\$": "dollars", "€": "euros", "£": "pounds"}
 _TYPOGRAPHY: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"(?<=[\^_]\{.)\}[\^_]\{(?=.\})"), ""),  # a run of raised or lowered characters
     (re.compile(r"\\(?:fcolorbox ?\{[^{}]*\}|[a-z]*color(?:box)?) ?(?:\[[^][{}]*\])? ?\{[^{}]*\}|(?<!\\)\\!"), ""),
+    (re.compile(r"\\(?:begin|end) ?\{(?:align|gather|split)(?:ed)?\*?\}|(?<!\\)&(?=[=<>]|\\[lg]e)"), ""),
     (re.compile(r"(?:(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z])|thinspace(?![A-Za-z])|$)|~(?!=)|\s)+"), " "),
     (re.compile(r"\\(?:bm|boldsymbol|underline|[lL]arge|[hH]uge)(?![A-Za-z])"), ""),
     (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset"),
+    (re.compile(r"\\(?:left|right) ?(?=[()\[\]|]|\\[{}|])"), ""),
+    (re.compile(r"\\langle(?![A-Za-z])"), "("),
+    (re.compile(r"\\rangle(?![A-Za-z])"), ")"),
+    (re.compile(r"\\(?:operatorname|mathrm|text) ?\{(sin|cos|tan|cot|ln|log|exp|arcsin|arccos|arctan)\}"), r"\\\1 "),
+    (re.compile(r"(?<![\d} ])\\(?:mathrm|text) ?\{([A-Za-z])\}"), r"\1"),
+    (re.compile(r"\\lg(?![A-Za-z])"), r"\\log_{10}"),
+    (re.compile(r"\^ ?(\\[dt]?frac ?(?:\d\d|\d?\{[^{}]*\}(?:\d|\{[^{}]*\})))"), r"^{\1}"),
     (re.compile(r"^ ?(?:\\text ?\{[^{}]*(?:\bis|[:=]) ?\}|(?i:the (?:final )?)?(?i:answer)(?: is|:| is:) )(?=.)"), ""),
     (re.compile(r"^ ?(?:=|\\approx )"), ""),
     (re.compile(r"(?<![\d.^_])\d{1,3}(?:\.\d{3})?(?:(?:\{,\}|[ '\u2019])\d{3})+(?![\d/])"), _joined),
     (re.compile(r" ?(?:\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b)"), r"\\%"),
-    (re.compile(rf"(?<=\d) ?(\\text ?\{{)? ?({'|'.join(_FACTORS)})\b"), _as_factor),
+    (re.compile(r" ?(?:\\text ?\{ ?(?:degrees?|deg) ?\}|\b(?:degrees?|deg)\b)"), r"^\\circ "),
+    (re.compile(r"(?<=\w)(?: ?,)? ?\b(?:and|or) ?\} ?"), "}, "),
+    (re.compile(r",? ?\\text ?\{ ?(?:and|or) ?\} ?|[ ,]+and +|(?<![A-Za-z]{2})[ ,]+or +(?![A-Za-z]{2})"), ", "),
     (re.compile(r"\\text ?\{ ?\}"), ""),
     (re.compile(r"(?<![\d.,/^_])(\d+) ([1-9]\d?)/([1-9]\d*)(?![\d/])"), r"\1\\frac{\2}{\3}"),
     (re.compile(r"√ ?(\d+|[A-Za-z]|\([^()]*\))"), r"\\sqrt{\1}"),
@@ -156,114 +163,118 @@ _TYPOGRAPHY: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] 
     (re.compile(r"(?<![\\A-Za-z])(pi|exp|ln|log|sin|cos|tan|alpha|beta|lambda|omega|theta)(?![A-Za-z])"), r"\\\1"),
     (re.compile(r"(?<=\d)i(?![A-Za-z])"), " i"),  # otherwise math-verify takes it for a symbol
     (re.compile(r"(?<![. ]) ?[.,;] ?(\}?) ?$"), r"\1"),
-    (re.compile(r"^ ?(\\\$|€|£) ?(\d[\d.,]*)$"), lambda money: rf"{money[2]}\text{{ {_CURRENCIES[money[1]]}}}"),
 ]
 _WRAPPED = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm)|mbox) ?\{([^{}]*)\}")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\])(\d+\.?\d*|\.\d+)e([+-]?\d+)(?![\w.])")
 _PERCENT = re.compile(r"(\d+\.?\d*|\.\d+) ?\\?%")
-_BARE_UNIT = re.compile(r"(?<=[\d}])( ?)([A-Za-z]+(?:[ /][A-Za-z]+)*)(?![A-Za-z(\\{_])")
-_UNIT = re.compile(r"(?:\\(?:text|mathrm|mbox|textrm) ?\{((?:[^{}]|\{\d\})*)\}|\\?%)(?: ?(\^)\{?(\d)\}?)?")
-_ALIASES = {"%": "percent", "lb": "pound", "in": "inch", "hr": "hour", "min": "minute", "sec": "second"}
+_SIGN = re.compile(r"^([+-]?) ?(\\\$|[$\u00a2-\u00a5\u20a0-\u20cf])? ?(.*?) ?(\\\$|[\u00a2-\u00a5\u20a0-\u20cf])?$")
+_SIGN = re.compile(r"([+-]?) ?(\\\$|[¢-¥₠-⃏])? ?(.*?) ?(\\\$|[¢-¥₠-⃏])?", re.DOTALL)
+_UNIT = re.compile(
+    r"(?<=[\d})]) ?(?:\^ ?(?:\\circ(?: ?[CF])?|\{ ?\\circ ?\}(?: ?[CF])?)|\\?%|(?P<bare>[A-Za-z]{2,}(?:[ /]+[A-Za-z]+)*))?"
+    r" ?(?:\\(?:text|mathrm|mbox|textrm) ?\{[^{}]+\})? ?(?:(?<=[A-Za-z}])\^ ?\{?\d\}?)?"
+)
+_MEASURES = re.compile(
+    r"[kcdmμnMG]?(?:m|g|s|L|l|W|J|N|V|A|Hz|Pa|eV|B|mol|cal)|C|F|K|h|in|ft|yd|mi|mph|lbs?|oz|min|hrs?|sec|am|pm|AM|PM|rad|"
+    r"(?:kilo|centi|milli)?(?:met(?:er|re)|gram|lit(?:er|re))|inch|foot|feet|yard|mile|pound|ounce|cup|second|minute|hour|"
+    r"day|week|months?|year|dollar|cent|euro|unit|person|people|per|square|sq|cubic|"
+    r"(?!hundreds|thousands|\w*illions|lakhs|crores|dozens|scores|pairs|couples|halves|thirds|quarters|\w*ths$)"
+    r"[a-z]{3,}(?<![su])s"
+)
+"""Words that say of what a number is: measures, and plurals of things that are counted. No number word is one."""
+_CHOICE = re.compile(
+    r"\(?([A-Z])\)?|\(([A-Z])\) .*|([A-Z])[.):] ?[^A-Z]*|(?:[Oo]ption|[Cc]hoice) \(?([A-Z])\)?|[^A-Z]*[\d})] \(([A-Z])\)"
+)
 
 
 def _equal(gold: str, answer: str) -> bool:
-    """Whether two answers are equal as texts, or as mathematics in one unit."""
-    return _letters(gold) == _letters(answer) or any(_verified(*pair) for pair in _in_one_unit(gold, answer))
+    """Whether two answers are equal as texts, or as mathematics with the same words behind it."""
+    if _letters(gold) == _letters(answer):
+        return True
+    label, chosen = (_CHOICE.fullmatch(_WRAPPED.sub(r"\1", text)) for text in (gold, answer))
+    if label and chosen and label[1]:
+        return label[1] in chosen.groups()
+    return any(_readable(*pair) and _verified(*pair) for pair in _comparable(gold, answer))
 
 
-def _all_equal(golds: list[str], answers: list[str]) -> bool:
-    """Whether two lists have the same members, in any order."""
+def _all_agree(golds: Sequence[Any], answers: list[str], agree: Callable[[Any, str], bool]) -> bool:
+    """Whether each gold member agrees with an answer of its own, in any order, and no answer is left."""
     rest = list(answers)
+    if not rest or len(rest) != len(golds):
+        return False
     for gold in golds:
-        found = next((answer for answer in rest if _equal(gold, answer)), None)
+        found = next((answer for answer in rest if agree(gold, answer)), None)
         if found is None:
             return False
         rest.remove(found)
-    return not rest
+    return True
+
+
+def _equal_as_sets(gold: str, answer: str) -> bool:
+    """Whether two answers are equal of which one at most is a list, without a member that is named twice.
+
+    Two lists are compared by their members alone: as sets they would lose how often they have each.
+    """
+    golds, answers = _split(gold), _split(answer)
+    distinct = len({*golds}) == len(golds) and len({*answers}) == len(answers)
+    return distinct and min(len(golds), len(answers)) == 1 and _equal(gold, answer)
 
 
 def _letters(text: str) -> str:
-    """A text without fonts, case and spaces, but those between digits; of a multiple choice, its letter."""
-    text = _WRAPPED.sub(r"\1", text)
-    choice = re.match(r"\(([A-Z])\)(?: |$)", text)
-    text = choice[1] if choice else re.sub(r"(?<!\d) +| +(?!\d)", "", text)
+    """A text without fonts, case and spaces, but those between digits."""
+    text = re.sub(r"(?<!\d) +| +(?!\d)", "", _WRAPPED.sub(r"\1", text))
     return text if "\\" in text else text.casefold()
 
 
-class _Term(NamedTuple):
-    number: str
-    unit: str
-    factor: Any
-    """To base units; None where sympy knows no such unit, as for its dimension."""
-    dimension: Any
+def _comparable(gold: str, answer: str) -> list[tuple[str, str]]:
+    """The pairs of mathematical texts one of which must be equal.
 
-
-def _in_one_unit(gold: str, answer: str) -> list[tuple[str, str]]:
-    """The pairs of texts one of which must be equal, in the gold answer's unit.
-
-    A unit that only one side has is dropped, a percentage may then also be a share. Units that sympy does not know must
-    have a word in common. No percent sign reaches math-verify, whose parser fails on it beside the antlr4 4.9 that
-    VeRL's configuration needs.
+    What follows a number, or is the sign of a currency before it, is compared as text. Where one answer alone has it,
+    it is left out if it says of what the number is; a percentage may also be a share. No percent sign reaches
+    math-verify, whose parser fails on it beside the antlr4 4.9 that VeRL's configuration needs.
     """
-    one, other = _terms(gold), _terms(answer)
-    if not one and not other:
-        return [(_PERCENT.sub(r"\\frac{\1}{100}", gold), _PERCENT.sub(r"\\frac{\1}{100}", answer))]
-    dimensions = {term.dimension for term in one + other}
-    if one and other and None not in dimensions:
-        return [(_sum(one, one[0].factor), _sum(other, one[0].factor))] if len(dimensions) == 1 else []
-    if one and other:
-        words = [{word.removesuffix("s") for word in re.findall(r"\w+", side[0].unit.lower())} for side in (one, other)]
-        return [(one[0].number, other[0].number)] if len(one) == len(other) == 1 and words[0] & words[1] else []
-    terms = one or other
-    texts = [_sum(terms, 1)] if dimensions == {1} else []
+    (number, unit), (other, others_unit) = _measured(gold), _measured(answer)
+    if unit and others_unit:
+        return [(number, other)] if _spelt(unit) == _spelt(others_unit) else []
+    pairs, alone = [(_shares(gold), _shares(answer))], unit or others_unit
     # A percentage below one is no share without its sign.
-    if len(terms) == 1 and not (terms[0].unit == "%" and re.match(r"-?0*(?:\.|$)", terms[0].number)):
-        texts.append(terms[0].number)
-    return [(text, answer) if one else (gold, text) for text in texts]
+    small = "%" in alone and re.match(r"-?0*(?:\.|$)", number if unit else other)
+    return [*pairs, (number, other)] if alone and _says_of_what(alone) and not small else pairs
 
 
-def _sum(terms: list[_Term], unit: Any) -> str:
-    """The sum of some numbers with units, in one unit."""
-    from sympy import latex
-
-    return " + ".join(rf"({term.number.rpartition('=')[2]})\cdot({latex(term.factor / unit)})" for term in terms)
+def _shares(text: str) -> str:
+    return re.sub(r"^(.*\}) ?\\?%$", r"\\frac{1}{100}\\cdot(\1)", _PERCENT.sub(r"\\frac{\1}{100}", text))
 
 
-def _terms(text: str) -> list[_Term]:
-    """The numbers with units, such as 3 hours and 20 minutes, of an answer that has nothing else; [] for another."""
-    text = _BARE_UNIT.sub(lambda bare: rf"\text{{{bare[2]}}}" if _is_unit(bare[2], bare[1]) else bare[0], text)
-    *numbers, rest = (re.sub(r"^[ +,]*", "", number) for number in _UNIT.split(text)[::4])
-    if rest or not all(numbers):
-        return []
-    units = [f"{found[1] or '%'}{found[2] or ''}{found[3] or ''}" for found in _UNIT.finditer(text)]
-    units = [re.sub(r"^ +|,? *\band *$|[ ,]+$|\.", "", unit) for unit in units]
-    terms = [_Term(number, unit, *_measure(unit)) for number, unit in zip(numbers, units, strict=True)]
-    return terms if len(set(units)) == len(units) else []  # 5 cm and 3 cm is a list
+def _measured(text: str) -> tuple[str, str]:
+    """A number, and what stands with it that is no mathematics: a currency's sign, a percent sign, words; "" for none."""
+    sign, before, amount, behind = _SIGN.fullmatch(text).groups()  # type: ignore[union-attr]  # it fits every text
+    if before or behind:
+        return sign + amount, before or behind
+    found = next((found for found in _UNIT.finditer(text) if found.end() == len(text)), None)
+    if found is None or (found["bare"] and not _says_of_what(found["bare"])):  # letters are a product of symbols
+        return text, ""
+    return text[: found.start()], found[0]
 
 
-def _is_unit(words: str, space: str) -> bool:
-    """Whether letters after a number, outside \\text, are a unit rather than a product of symbols."""
-    if len(words) == 1 and not space:
+def _spelt(unit: str) -> str:
+    """A unit as a text without typography, the case of words of more than three letters, and their plural's s."""
+    text = _WRAPPED.sub(r" \1 ", unit).replace("\\", "")
+    words = re.findall(r"[^\W\d_]+|[^\s\w{}^]|\d", text)
+    return " ".join(word if len(word) < 4 else word.casefold().removesuffix("s") for word in words)
+
+
+def _says_of_what(unit: str) -> bool:
+    words = re.findall(r"[^\W\d_]+", _WRAPPED.sub(r"\1", unit).replace("\\circ", ""))
+    return all(_MEASURES.fullmatch(word) for word in words)
+
+
+def _readable(*texts: str) -> bool:
+    """Whether texts are mathematics. math-verify multiplies the letters of words, so that 0 times any of them is 0."""
+    if any(re.search(r"\\(?:text|mbox)|\\[lc]?dots|\.\.", text) for text in texts):
         return False
-    return all(len(word) > 3 or word == "and" or _measure(word)[0] is not None for word in re.split("[ /]", words))
-
-
-def _measure(unit: str) -> tuple[Any, Any]:
-    """A unit's factor to base units, and its dimension."""
-    from sympy.physics import units
-
-    factor: Any = 1
-    dimension: Any = 1
-    unit = re.sub(r"\b(?:square|sq) ([A-Za-z]+)", r"\1^2", re.sub(r"\bcubic ([A-Za-z]+)", r"\1^3", unit))
-    for place, part in enumerate(re.split(r" per |/", unit.replace("mph", "mile/hour").replace("tre", "ter"))):
-        found = re.fullmatch(r" ?([A-Za-z]+|%) ?\^?\{?(\d?)\}? ?", part)
-        names = (found[1], _ALIASES.get(found[1].removesuffix("s"), ""), found[1].lower()) if found else ()
-        quantity: Any = next((getattr(units, name) for name in names if hasattr(units, name)), None)
-        if found is None or type(quantity) is not units.Quantity:
-            return None, None
-        exponent = int(found[2] or 1) * (-1 if place else 1)
-        factor, dimension = factor * quantity.scale_factor**exponent, dimension * quantity.dimension.name**exponent
-    return factor, dimension
+    letters = [re.sub(r"\\(?:begin|end) ?\{\w+\*?\}|\\[A-Za-z]+", " ", text) for text in texts]
+    products = {letter for text in letters for run in re.findall(r"[^\W\d_]{2,}", text) for letter in run}
+    return all(products <= {*text} for text in letters)
 
 
 def _verified(gold: str, answer: str) -> bool:
@@ -308,27 +319,34 @@ def _parse(text: str) -> list[Any]:
     return readings
 
 
-def _close(golds: list[str], answers: list[str], tolerances: list[float]) -> bool:
-    """Whether all numbers agree within their tolerances; one tolerance serves all."""
-    if len(golds) != len(answers):
-        return False
-    wanted, given = _numbers(golds), _numbers(answers)
-    if wanted is None or given is None:
-        return False
-    allowed = tolerances if len(tolerances) == len(golds) else [tolerances[0]] * len(golds)
-    pairs = zip(sorted(zip(wanted, allowed, strict=True)), sorted(given), strict=True)
-    return all(abs(number - gold) <= tolerance for (gold, tolerance), number in pairs)
+def _within(gold: str, tolerance: float, answer: str) -> bool:
+    """Whether two numbers with the same words behind them differ by the tolerance at most."""
+    for pair in _comparable(gold, answer):
+        numbers = [_number(text) for text in pair] if _readable(*pair) else [None]
+        if None not in numbers and abs(numbers[0] - numbers[1]) <= tolerance:  # type: ignore[operator]  # none is None
+            return True
+    return False
 
 
-def _numbers(texts: list[str]) -> list[float] | None:
+def _number(text: str) -> float | None:
     try:
-        numbers = [terms[0].number if len(terms := _terms(text)) == 1 else text for text in texts]
-        readings = [[reading for reading in _parse(number) if not isinstance(reading, str)] for number in numbers]
-        return [float(reading[-1].evalf()) for reading in readings]
+        return float([reading for reading in _parse(text) if not isinstance(reading, str)][-1].evalf())
     except MemoryError:
         raise
     except Exception:
         return None
+
+
+def _members(text: str) -> list[str]:
+    r"""The members of a list or of a set in braces, a list of one for any other answer; one with \pm is two."""
+    text = _WRAPPED.sub(r"\1", text) if _WRAPPED.fullmatch(text) else text
+    braces = re.fullmatch(r"\\\{((?:(?!\\[{}]|\\mid|[:|]).)*)\\\}", text)
+    members = _split(braces[1] if braces else text)
+    return [
+        member.replace("\\pm", sign)
+        for member in members
+        for sign in (("+", "-") if member.count("\\pm") == 1 and "\\mp" not in member else ("\\pm",))
+    ]
 
 
 def _split(text: str) -> list[str]:
