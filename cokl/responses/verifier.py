@@ -2,14 +2,16 @@
 
 An answer is hostile input. It is compared in another process, `verifier_process`, where the kernel limits its CPU time
 and memory. An answer that is too slow, too large or crashes the process is incorrect; the verdict gives the reason, and
-the next answer starts the process again, which takes about a second. It works in any thread: math-verify's own time
-limits, which need signals on the main thread, are off.
+a later answer starts the process again, which takes about a second. There are several such processes, so that threads
+do not wait for each other's answers. It works in any thread: math-verify's own time limits, which need signals on the
+main thread, are off.
 
 Assumption beyond the paper: only what stands in the last \\boxed{} is the answer, since Appendix H's prompt asks for
 it; a response without one, or cut off inside one, is incorrect. An answer of a list question may be spread over as many
-final boxes as the list has members, in any order. A unit that only the answer or only the gold answer has is ignored, a
-percentage may be meant as a share, and numbers must agree in four significant digits besides math-verify's six
-decimals. The limits are 2 s of CPU time and 256 MiB per answer.
+final boxes as the list has members, in any order. Words after a number are compared as text and nothing is computed
+from them: 500 cm is not 5 m. Where only the answer or only the gold answer has words, they are ignored if they name a
+measure or are the plural of what is counted. A percentage may be meant as a share. Numbers must agree in four
+significant digits besides math-verify's six decimals. The limits are 2 s of CPU time and 256 MiB per answer.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ import functools
 import json
 import os
 import re
+import queue
 import signal
 import subprocess
 import sys
-import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +50,8 @@ LONGEST_ANSWER = 10_000
 """Characters from the last \\boxed{ to its end; a longer answer is not tried."""
 MOST_BOXES = 32
 """Boxes looked at from the end, for answers that are lists."""
+MOST_PROCESSES = 4
+"""That a verifier has at once, unless it is told otherwise; fewer on a machine of fewer cores. Each takes some 150 MB."""
 REMEMBERED = 10_000
 """Verdicts kept for repeated answers."""
 TRIES = 3
@@ -77,23 +81,26 @@ class Judgement:
 
 
 class Verifier:
-    """Compares answers one at a time in a process of its own; safe to share between threads.
+    """Compares answers in processes of its own, as many at once as it has processes; safe to share between threads.
 
-    The process starts at the first answer that needs it, in a child after a fork too. It ends with this one.
+    A process starts when an answer finds none idle, in a child after a fork too. It ends with this one.
 
     Args:
         seconds: CPU time per answer.
         memory_bytes: memory per answer beyond the idle process.
+        processes: answers judged at once, >= 1; None for the machine's cores, at most `MOST_PROCESSES`.
 
     Examples:
         >>> Verifier().verify("1/2", "so it is 0.5")
         Judgement(reason='no_answer')
     """
 
-    def __init__(self, seconds: float = 2.0, memory_bytes: int = 256 << 20) -> None:
+    def __init__(self, seconds: float = 2.0, memory_bytes: int = 256 << 20, processes: int | None = None) -> None:
+        if processes is not None and processes < 1:
+            raise InputError(f"processes: expected at least one, got {processes}")
         self._limits = [str(seconds), str(memory_bytes)]
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
+        self._idle = self._none_started()
         self._remembered = functools.lru_cache(REMEMBERED)(self._judged)
         os.register_at_fork(after_in_child=self._forget)
 
@@ -110,7 +117,7 @@ class Verifier:
             The verdict and its reason.
 
         Raises:
-            InputError: the process cannot be started, or is killed from outside again and again.
+            InputError: a process cannot be started, or is killed from outside again and again.
         """
         answers = _boxes(response)
         if isinstance(answers, str):
@@ -119,33 +126,47 @@ class Verifier:
         return Judgement(self._remembered(json.dumps(request)))
 
     def close(self) -> None:
-        """End the process, if there is one; a later answer starts another."""
-        with self._lock:
-            if self._process is not None:
-                self._process.kill()
-                self._ended(self._process)
+        """End the processes, once they have judged what they are at; a later answer starts others."""
+        for process in [self._idle.get() for _ in range(self._processes)]:
+            if process is not None:
+                process.kill()
+                _ended(process)
+            self._idle.put(None)
+
+    def _none_started(self) -> queue.LifoQueue[subprocess.Popen[bytes] | None]:
+        """What is idle: processes, and None for each that may still be started; processes come first."""
+        idle: queue.LifoQueue[subprocess.Popen[bytes] | None] = queue.LifoQueue()
+        for _ in range(self._processes):
+            idle.put(None)
+        return idle
 
     def _forget(self) -> None:
-        """In a child after a fork: leave the parent its process, whose pipes two cannot share."""
-        if self._process is not None:
-            self._process.returncode = 0  # not ours to wait for
-        self._process, self._lock = None, threading.Lock()
+        """In a child after a fork: leave the parent its processes, whose pipes two cannot share."""
+        for process in self._idle.queue:
+            if process is not None:
+                process.returncode = 0  # not ours to wait for
+        self._idle = self._none_started()
 
     def _judged(self, request: str) -> Reason:
         """Ask; again if the process was lost for a reason outside the answer. Raises InputError if that goes on."""
-        with self._lock:
+        idle = self._idle
+        process = idle.get()
+        try:
             for _ in range(TRIES):
-                process = self._process or self._started()
+                process = process or self._started()
                 reply = _reply(process, request)
                 if reply in get_args(Reason):
                     return reply  # type: ignore[return-value]  # one of them
-                code = self._ended(process)
+                lost, process = process, None
+                code = _ended(lost)
                 if code not in _FROM_OUTSIDE:
                     return "timeout" if code == -signal.SIGPROF else "crash"
+        finally:
+            idle.put(process)
         raise InputError(f"the verifier's process was killed {TRIES} times, probably because memory is short")
 
     def _started(self) -> subprocess.Popen[bytes]:
-        self._process = process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).with_name("verifier_process.py")), *self._limits],
             env={name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)},
             bufsize=0,  # a fork shares no half-written request
@@ -157,17 +178,17 @@ class Verifier:
         if not _reply(process):
             assert process.stderr is not None
             errors = process.stderr.read().decode(errors="replace").strip().splitlines()
-            self._ended(process)
+            _ended(process)
             reason = errors[-1] if errors else "it was killed"
             remedy = "" if find_spec("math_verify") else f"; {not_installed('math_verify')}"
             raise InputError(f"the verifier does not start ({reason}){remedy}")
         return process
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> int:
-        """Close the pipes of a process that ends, and wait for it; what it ended with."""
-        self._process = None
-        with process:
-            return process.wait()
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Close the pipes of a process that ends, and wait for it; what it ended with."""
+    with process:
+        return process.wait()
 
 
 def _reply(process: subprocess.Popen[bytes], request: str = "") -> str:

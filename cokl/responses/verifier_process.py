@@ -167,17 +167,18 @@ _TYPOGRAPHY: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] 
 _WRAPPED = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm)|mbox) ?\{([^{}]*)\}")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\])(\d+\.?\d*|\.\d+)e([+-]?\d+)(?![\w.])")
 _PERCENT = re.compile(r"(\d+\.?\d*|\.\d+) ?\\?%")
-_SIGN = re.compile(r"^([+-]?) ?(\\\$|[$\u00a2-\u00a5\u20a0-\u20cf])? ?(.*?) ?(\\\$|[\u00a2-\u00a5\u20a0-\u20cf])?$")
+_NAME = re.compile(r"(?:(?:\\(?:angle|triangle) ?)?[A-Z]{2,}|\\(?:text|mathrm) ?\{ ?[A-Za-z]+ ?\}) ?=(?!.*=) ?")
 _SIGN = re.compile(r"([+-]?) ?(\\\$|[¢-¥₠-⃏])? ?(.*?) ?(\\\$|[¢-¥₠-⃏])?", re.DOTALL)
 _UNIT = re.compile(
-    r"(?<=[\d})]) ?(?:\^ ?(?:\\circ(?: ?[CF])?|\{ ?\\circ ?\}(?: ?[CF])?)|\\?%|(?P<bare>[A-Za-z]{2,}(?:[ /]+[A-Za-z]+)*))?"
+    r"(?<=[\w})])(?: ?\^ ?(?:\\circ|\{ ?\\circ ?\})(?: ?[CF])?| ?\\?%|(?<=[\d})]) ?(?P<bare>[A-Za-z]{2,}(?:[ /]+[A-Za-z]+)*))?"
     r" ?(?:\\(?:text|mathrm|mbox|textrm) ?\{[^{}]+\})? ?(?:(?<=[A-Za-z}])\^ ?\{?\d\}?)?"
 )
 _MEASURES = re.compile(
-    r"[kcdmμnMG]?(?:m|g|s|L|l|W|J|N|V|A|Hz|Pa|eV|B|mol|cal)|C|F|K|h|in|ft|yd|mi|mph|lbs?|oz|min|hrs?|sec|am|pm|AM|PM|rad|"
+    r"[kcdmμnMG]?(?:m|g|s|L|l|W|J|N|V|A|Hz|Pa|eV|mol|cal)|[kMG]B|h|in|ft|yd|mi|mph|lbs?|oz|min|hrs?|sec|am|pm|AM|PM|rad|"
     r"(?:kilo|centi|milli)?(?:met(?:er|re)|gram|lit(?:er|re))|inch|foot|feet|yard|mile|pound|ounce|cup|second|minute|hour|"
     r"day|week|months?|year|dollar|cent|euro|unit|person|people|per|square|sq|cubic|"
     r"(?!hundreds|thousands|\w*illions|lakhs|crores|dozens|scores|pairs|couples|halves|thirds|quarters|\w*ths$)"
+    r"(?!(?:one|two|three|four|five|sixe|seven|eight|nine|ten)s$)"
     r"[a-z]{3,}(?<![su])s"
 )
 """Words that say of what a number is: measures, and plurals of things that are counted. No number word is one."""
@@ -187,7 +188,7 @@ _CHOICE = re.compile(
 
 
 def _equal(gold: str, answer: str) -> bool:
-    """Whether two answers are equal as texts, or as mathematics with the same words behind it."""
+    """Whether two answers are equal as texts, or as mathematics with the same words behind them."""
     if _letters(gold) == _letters(answer):
         return True
     label, chosen = (_CHOICE.fullmatch(_WRAPPED.sub(r"\1", text)) for text in (gold, answer))
@@ -220,18 +221,20 @@ def _equal_as_sets(gold: str, answer: str) -> bool:
 
 
 def _letters(text: str) -> str:
-    """A text without fonts, case and spaces, but those between digits."""
+    """A text without fonts, spaces but between digits, and case unless it has a digit: 5 mW is not 5 MW."""
     text = re.sub(r"(?<!\d) +| +(?!\d)", "", _WRAPPED.sub(r"\1", text))
-    return text if "\\" in text else text.casefold()
+    return text if re.search(r"[\\\d]", text) else text.casefold()
 
 
 def _comparable(gold: str, answer: str) -> list[tuple[str, str]]:
     """The pairs of mathematical texts one of which must be equal.
 
     What follows a number, or is the sign of a currency before it, is compared as text. Where one answer alone has it,
-    it is left out if it says of what the number is; a percentage may also be a share. No percent sign reaches
+    it is left out if it says of what the number is; a percentage may also be a share, and a name in front is dropped. No percent sign reaches
     math-verify, whose parser fails on it beside the antlr4 4.9 that VeRL's configuration needs.
     """
+    if bool(_NAME.match(gold)) != bool(_NAME.match(answer)):
+        gold, answer = _NAME.sub("", gold), _NAME.sub("", answer)
     (number, unit), (other, others_unit) = _measured(gold), _measured(answer)
     if unit and others_unit:
         return [(number, other)] if _spelt(unit) == _spelt(others_unit) else []
@@ -264,13 +267,16 @@ def _spelt(unit: str) -> str:
 
 
 def _says_of_what(unit: str) -> bool:
-    words = re.findall(r"[^\W\d_]+", _WRAPPED.sub(r"\1", unit).replace("\\circ", ""))
-    return all(_MEASURES.fullmatch(word) for word in words)
+    """Whether all words of a unit say of what a number is, so that they may be missing."""
+    if re.fullmatch(r" ?(?:\^ ?\{? ?\\circ ?\}?(?: ?[CF])?|\\?[%$]|[¢-¥₠-⃏])", unit):
+        return True
+    words = re.findall(r"[^\W\d_]+", _WRAPPED.sub(r"\1", unit))
+    return bool(words) and all(_MEASURES.fullmatch(word) for word in words)
 
 
 def _readable(*texts: str) -> bool:
     """Whether texts are mathematics. math-verify multiplies the letters of words, so that 0 times any of them is 0."""
-    if any(re.search(r"\\(?:text|mbox)|\\[lc]?dots|\.\.", text) for text in texts):
+    if any(re.search(r"\\(?:text|mbox)|\\[lc]?dots|\.\.|\d ?'", text) for text in texts):
         return False
     letters = [re.sub(r"\\(?:begin|end) ?\{\w+\*?\}|\\[A-Za-z]+", " ", text) for text in texts]
     products = {letter for text in letters for run in re.findall(r"[^\W\d_]{2,}", text) for letter in run}

@@ -32,9 +32,14 @@ MEMORY = 256 << 20
 
 @pytest.fixture(scope="module")
 def verifier():
-    found = Verifier(seconds=SECONDS, memory_bytes=MEMORY)
+    found = Verifier(seconds=SECONDS, memory_bytes=MEMORY, processes=1)
     yield found
     found.close()
+
+
+def started(verifier: Verifier) -> list[subprocess.Popen[bytes]]:
+    """Its processes that are idle."""
+    return [process for process in verifier._idle.queue if process is not None]
 
 
 def boxed(answer: str) -> str:
@@ -86,12 +91,15 @@ HUGE = ["{" * 1_000_000, "\\boxed{" * 100_000 + "}" * 100_000, "\\" * 1_000_000,
 
 
 def cpu_seconds(verifier: Verifier) -> float:
-    """What the kernel has counted for this verifier's process and for all children that have ended."""
+    """What the kernel has counted for this verifier's idle processes and for all children that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ticks = 0
-    if process := verifier._process:
-        ticks = sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-    return ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+    return ended.ru_utime + ended.ru_stime + sum(map(seconds_of, started(verifier)))
+
+
+def seconds_of(process: subprocess.Popen[bytes]) -> float:
+    """The CPU time that the kernel has counted for a process."""
+    used = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_verdict_is_true_where_the_answer_is_correct():
@@ -100,7 +108,7 @@ def test_a_verdict_is_true_where_the_answer_is_correct():
 
 
 def test_hostile_answers_stay_within_their_limits_and_harm_no_neighbour():
-    verifier = Verifier(seconds=SECONDS, memory_bytes=MEMORY)
+    verifier = Verifier(seconds=SECONDS, memory_bytes=MEMORY, processes=1)
     reasons = {}
     for number, answer in enumerate([*HOSTILE, *HUGE]):
         assert verifier.verify(str(number), boxed(str(number))).correct, f"before {answer[:60]!r}"
@@ -129,19 +137,18 @@ def test_a_settled_answer_is_not_tried_twice(verifier):
     verifier.close()
     assert verifier.verify("17", slow) == first
     assert verifier.verify("17", f"Differently worded: {slow}") == first
-    assert verifier._process is None
+    assert not started(verifier)
 
 
 def ended_at_work(ending: signal.Signals) -> str:
     """The reason of a verdict whose process was ended by a signal while it was at work."""
-    slow = Verifier(seconds=2)
+    slow = Verifier(seconds=2, processes=1)
     assert slow.verify("1", boxed("1")).correct
-    process = slow._process
-    assert process is not None
+    (process,) = started(slow)
     with ThreadPoolExecutor(1) as pool:
-        before = cpu_seconds(slow)
+        before = seconds_of(process)
         verdict = pool.submit(slow.verify, "17", boxed("9^{9^{9^{9}}}"))
-        while cpu_seconds(slow) < before + 0.1:
+        while seconds_of(process) < before + 0.1:
             time.sleep(0.02)
         process.send_signal(ending)
         reason = verdict.result(timeout=120).reason
@@ -163,7 +170,8 @@ def test_an_answer_whose_process_is_killed_from_outside_is_judged_again():
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_ends_between_answers_is_started_again_and_shifts_no_verdict(verifier, ending):
     assert verifier.verify("311", boxed(f"{ending}11")).reason == "incorrect"
-    verifier._process.send_signal(ending)
+    (process,) = started(verifier)
+    process.send_signal(ending)
     assert verifier.verify(f"{ending}12", boxed(f"{ending}12")).correct
     assert not verifier.verify(f"{ending}13", boxed(f"{ending}12")).correct
 
@@ -188,12 +196,12 @@ def test_a_process_that_is_killed_again_and_again_is_an_error_and_no_verdict(mon
 def test_a_child_after_a_fork_has_a_process_of_its_own(verifier):
     """Both judge on at once: neither reads the answers of the other, and the child ends nothing of its parent."""
     assert verifier.verify("1001", boxed("1001")).correct
-    before = verifier._process.pid
+    (before,) = started(verifier)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         judged = [verifier.verify(str(n), boxed(str(n + n % 2))).correct == (n % 2 == 0) for n in range(2000, 2050)]
-        own = verifier._process is not None and verifier._process.pid != before
+        own = [process.pid != before.pid for process in started(verifier)] == [True]
         verifier.close()
         os.write(writer, b"good" if all(judged) and own else b"bad!")
         os._exit(0)
@@ -201,7 +209,7 @@ def test_a_child_after_a_fork_has_a_process_of_its_own(verifier):
     assert all(judged)
     os.waitpid(child, 0)
     assert os.read(reader, 4) == b"good"
-    assert verifier._process.pid == before
+    assert started(verifier) == [before]
     assert verifier.verify("1002", boxed("1002")).correct
 
 
@@ -210,8 +218,8 @@ def test_the_process_inherits_no_token(monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "secret")
     own = Verifier()
     assert own.verify("1", boxed("1")).correct
-    assert own._process is not None
-    with open(f"/proc/{own._process.pid}/environ", "rb") as file:
+    (process,) = started(own)
+    with open(f"/proc/{process.pid}/environ", "rb") as file:
         assert b"secret" not in file.read()
     own.close()
 
@@ -220,13 +228,18 @@ def test_the_process_inherits_no_token(monkeypatch):
 def test_no_process_outlives_a_killed_parent(seconds):
     """Killed while the verifier starts, and after."""
     code = """
-import threading, time
+import subprocess, threading, time
 from cokl.responses.verifier import Verifier
-verifier = Verifier()
-threading.Thread(target=verifier.verify, args=("1", r"\\boxed{1}"), daemon=True).start()
-while verifier._process is None:
+begun = []
+class Noted(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        begun.append(self.pid)
+subprocess.Popen = Noted
+threading.Thread(target=Verifier().verify, args=("1", r"\\boxed{1}"), daemon=True).start()
+while not begun:
     time.sleep(0.001)
-print(verifier._process.pid, flush=True)
+print(begun[0], flush=True)
 time.sleep(600)
 """
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
@@ -241,6 +254,35 @@ time.sleep(600)
         time.sleep(0.1)
 
 
+def test_several_answers_are_judged_at_once_and_each_has_its_own_verdict():
+    """While one process is held, another answers, and no third is started."""
+    two = Verifier(processes=2)
+    assert two.verify("1", boxed("1")).correct
+    held = two._idle.get()
+    with ThreadPoolExecutor(2) as pool:
+        verdicts = [pool.submit(two.verify, str(n), boxed(str(n + n % 2))) for n in range(20, 30)]
+        assert [verdict.result().correct for verdict in verdicts] == [n % 2 == 0 for n in range(20, 30)]
+    assert len(started(two)) == 1
+    two._idle.put(held)
+    assert two.verify("31", boxed("31")).correct
+    assert len(started(two)) == 2
+    two.close()
+    assert not started(two)
+
+
+def test_a_process_that_an_answer_ends_leaves_its_place_to_another():
+    one = Verifier(seconds=SECONDS, processes=1)
+    for number in range(3):
+        assert one.verify(str(number), boxed("9^{9^{9^{9}}}")).reason == "timeout"
+        assert one.verify(str(number), boxed(str(number))).correct
+    one.close()
+
+
+def test_no_process_at_all_is_refused():
+    with pytest.raises(InputError, match="processes: expected at least one, got 0"):
+        Verifier(processes=0)
+
+
 def test_threads_share_a_verifier(verifier):
     def judge(number: int) -> bool:
         assert threading.current_thread() is not threading.main_thread()
@@ -250,10 +292,16 @@ def test_threads_share_a_verifier(verifier):
         assert list(pool.map(judge, range(100, 200))) == [number % 2 == 0 for number in range(100, 200)]
 
 
+def test_the_page_tells_how_many_right_answers_of_the_pairs_are_refused():
+    refused, right = (sum(field in pair and pair[field] for pair in PAIRS) for field in ("refused", "correct"))
+    assert f"{refused} of {right} answers that a reader finds right are refused" in " ".join(PAGE.read_text().split())
+
+
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair['kind']}-{pair['ground_truth']}-{pair['correct']}")
 def test_pairs_are_judged_as_by_a_reader(verifier, pair):
     how = {"multiple": pair["multiple"], "tolerances": pair["tolerances"]}
-    assert verifier.verify(pair["ground_truth"], pair["response"], **how).correct == pair["correct"]
+    judged = verifier.verify(pair["ground_truth"], pair["response"], **how).correct
+    assert judged == (pair["correct"] and "refused" not in pair)
     assert verifier.verify(pair["ground_truth"], boxed("123454321"), **how).reason == "incorrect"
 
 

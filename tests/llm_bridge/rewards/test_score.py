@@ -206,7 +206,7 @@ def test_pairs_are_judged_beside_verl_as_in_the_core():
         pair = json.loads(line)
         how = {"multiple": pair["multiple"], "tolerances": pair["tolerances"]}
         found = asyncio.run(compute_score("math", pair["response"], pair["ground_truth"], how))
-        assert found["score"] == pair["correct"], pair
+        assert found["score"] == (pair["correct"] and "refused" not in pair), pair
 
 
 def test_lists_and_tolerances_reach_the_verifier():
