@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import mpmath
 
-from theory.formulas import Formulas
 from theory.provers.intervals import Proof
 
 Case = TypeVar("Case")
@@ -61,14 +60,14 @@ class Evidence:
 class Statement:
     """A statement under test.
 
-    name: identifier, unique. source: the paper's label, or "beyond the paper". check: takes the formulas under test
-    and an effort, returns evidence.
+    name: identifier, unique. source: the paper's label, or "beyond the paper". check: takes an effort, returns evidence
+    about the formulas of `theory.formulas`.
     """
 
     name: str
     statement: str
     source: str
-    check: Callable[[Formulas, Effort], list[Evidence]]
+    check: Callable[[Effort], list[Evidence]]
 
     @property
     def derivation(self) -> str:
@@ -87,7 +86,7 @@ def claim(name: str, source: str) -> Callable:
     that is taken.
     """
 
-    def register(check: Callable[[Formulas, Effort], list[Evidence]]) -> Callable[[Formulas, Effort], list[Evidence]]:
+    def register(check: Callable[[Effort], list[Evidence]]) -> Callable[[Effort], list[Evidence]]:
         if name in CLAIMS:
             raise ValueError(f"name: there is already a claim called {name!r}")
         statement = " ".join((check.__doc__ or "").partition("\n\n")[0].split())

@@ -1,7 +1,8 @@
-"""The formulas under test: what the paper states and what the toolkit computes, as one replaceable record.
+"""The formulas under test: what the paper states, and what the toolkit computes under the names it is imported by.
 
-Every claim receives a `Formulas` and compares its entries with something computed another way: the definition, a
-convex program, a derivative, a rigorous enclosure. The mutation tests replace single entries by wrong ones.
+Every claim compares functions of this module, or a regularizer of `regularizers`, with something computed another way:
+the definition, a convex program, a derivative, a rigorous enclosure. The mutation tests put wrong ones in their place,
+so a claim names them through the module.
 
 Symbols: q = Z_ref and p = 1 - q, z = Z_pi, beta > 0 the coefficient, G >= 1 the group size. Scalar formulas are generic
 in their arithmetic `num` (see `theory.provers.arithmetic`); p is passed beside q where 1 - q would lose digits.
@@ -10,15 +11,31 @@ in their arithmetic `num` (see `theory.provers.arithmetic`); p is passed beside 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cokl import decomposition, floor, groups
-from cokl.regularizers import get as get_regularizer
-from cokl.regularizers import names
-from theory import recovery as finite_groups
+from cokl import regularizers as registry
+from cokl.decomposition import decompose_kl
+from cokl.floor import floor_logit_gradient, floor_value, sampled_floor_weights
+from cokl.groups import importance_ratios, reference_weights, rollout_weights
+from theory.recovery import recovery, recovery_derivative, zero_correct_probability
+
+__all__ = [
+    "decompose_kl",
+    "floor_logit_gradient",
+    "floor_value",
+    "importance_ratios",
+    "recovery",
+    "recovery_derivative",
+    "reference_weights",
+    "rollout_weights",
+    "sampled_floor_weights",
+    "zero_correct_probability",
+]
+"""What the toolkit computes, beside the formulas that are defined here."""
 
 Scalar = Any
 Formula = Callable[..., Scalar]
+regularizers = {name: registry.get(name) for name in registry.names()}
 
 
 def bernoulli_kl(num, a: Scalar, b: Scalar) -> Scalar:
@@ -196,37 +213,3 @@ def without_term1_threshold(num, size: int) -> Scalar:
 def pair_probability(num, z: Scalar, size: Scalar) -> Scalar:
     """Pr(K > 1), the factor by which finite groups shrink correct-only reverse KL's gradient (beyond the paper)."""
     return 1 - (1 - z) ** size - size * z * (1 - z) ** (size - 1)
-
-
-_SCALAR = {name: value for name, value in globals().items() if getattr(value, "__module__", "") == __name__}
-
-
-class Formulas:
-    """Everything that a claim may put to the test; a replaced entry must make some claim fail.
-
-    Its entries are the formulas of this module under their names, and what the toolkit computes.
-    Raises TypeError for a replaced entry that is none of them.
-    """
-
-    def __init__(self, **replaced: Any) -> None:
-        entries = {
-            **_SCALAR,
-            "decompose_kl": decomposition.decompose_kl,
-            "regularizers": {name: get_regularizer(name) for name in names()},
-            "importance_ratios": groups.importance_ratios,
-            "reference_weights": groups.reference_weights,
-            "rollout_weights": groups.rollout_weights,
-            "floor_value": floor.floor_value,
-            "floor_logit_gradient": floor.floor_logit_gradient,
-            "sampled_floor_weights": floor.sampled_floor_weights,
-            "zero_correct_probability": finite_groups.zero_correct_probability,
-            "recovery": finite_groups.recovery,
-            "recovery_derivative": finite_groups.recovery_derivative,
-        }
-        if unknown := replaced.keys() - entries:
-            raise TypeError(f"formulas: there is no {', '.join(sorted(unknown))}")
-        vars(self).update(entries | replaced)
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...

@@ -1,4 +1,4 @@
-"""The population optimum of any registered regularizer to any number of digits, with what certifies it.
+"""The population optimum of any registered regularizer to at most 50 digits, with what certifies it.
 
 Every regularizer that the toolkit registers reduces to one dimension: for fixed Z the conditionals have a known optimum
 (the reference's, or uniform for entropy), and what is left is a function of Z whose slope is written here from its
@@ -31,6 +31,7 @@ from theory.formulas import Formula
 from theory.provers.arithmetic import Interval, Intervals
 
 LARGEST_EXPONENT = 10_000  # q, beta and correct_fraction are between 1e-10000 and 1e10000
+MOST_DIGITS = 50
 
 
 class Point(NamedTuple):
@@ -119,12 +120,12 @@ def population_optimum(
     """Z* of a registered regularizer. q, beta and correct_fraction may be decimal strings, which are taken exactly.
 
     Raises InputError for an unknown method, q or correct_fraction outside (0, 1), beta <= 0, a number that is not
-    between 1e-10000 and 1e10000, digits outside [1, 1000], and for entropy without a correct_fraction.
+    between 1e-10000 and 1e10000, digits outside [1, 50], and for entropy without a correct_fraction.
     """
     regularizer = regularizers.get(method)
     method = regularizer.name
-    if not 1 <= digits <= 1000:
-        raise InputError(f"digits: expected between 1 and 1000, got {digits}")
+    if not 1 <= digits <= MOST_DIGITS:
+        raise InputError(f"digits: expected between 1 and {MOST_DIGITS}, got {digits}")
     exact_q, exact_beta = _number("q", q, 1), _number("beta", beta, None)
     fraction = None if correct_fraction is None else _number("correct_fraction", correct_fraction, 1)
     problem = PROBLEMS.get(method)

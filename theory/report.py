@@ -20,7 +20,6 @@ from cokl.support.files import read_json, write_text
 from cokl.support.results import describe_environment, progress_bar, require_own
 from cokl.support.verdicts import Claim, Verdict
 from theory.claim import QUICK, Effort, Evidence, Statement
-from theory.formulas import Formulas
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import BUILD, METHOD
 
@@ -42,13 +41,13 @@ class Checked:
         return all(evidence.holds for evidence in self.evidence)
 
 
-def check_claims(claims: Iterable[Statement], formulas: Formulas, effort: Effort) -> Iterator[Checked]:
+def check_claims(claims: Iterable[Statement], effort: Effort) -> Iterator[Checked]:
     """Check each claim in turn. A check that raises an arithmetic error or an assertion, or that
     measures nothing, has not shown its claim."""
     for claim in claims:
         start = time.perf_counter()
         try:
-            evidence = claim.check(formulas, effort)
+            evidence = claim.check(effort)
         except (ArithmeticError, AssertionError, ValueError, TypeError) as error:
             evidence = [Evidence("none", "", math.inf, 0, f"{type(error).__name__}: {error}")]
         if not evidence:
@@ -209,7 +208,7 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
     failures = machine_checked.prove([claim.name for claim in chosen], BUILD)
     results: list[Checked] = []
     with progress_bar(len(chosen), "claims") as bar:
-        for checked in check_claims(chosen, Formulas(), QUICK if effort == "quick" else Effort()):
+        for checked in check_claims(chosen, QUICK if effort == "quick" else Effort()):
             proofs = machine_checked.evidence(checked.claim.name, BUILD, failures)
             results.append(replace(checked, evidence=checked.evidence + proofs))
             bar.update()

@@ -60,7 +60,7 @@ class Optimum:
     beta: str
     """Coefficient, a decimal > 0, taken exactly."""
     digits: int = 15
-    """Significant digits."""
+    """Significant digits, 1 to 50."""
     correct_fraction: str | None = None
     """Correct actions over all actions, in (0, 1); for entropy."""
     json: bool = False

@@ -10,7 +10,6 @@ import pytest
 
 from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, largest, proved, worst_of_each, worst_over
 from theory.claims import registered_claims
-from theory.formulas import Formulas
 from theory.provers.intervals import Proof
 from theory.report import Checked, check_and_save, check_claims, judged, summary, to_json, to_markdown, to_text
 
@@ -51,23 +50,10 @@ SOURCES = [
 ]
 
 
-class Recording(Formulas):
-    """The formulas, with a note of those that were asked for."""
-
-    used: set[str]
-
-    def __getattribute__(self, name):
-        if not name.startswith("__") and name != "used":
-            self.used.add(name)
-        return object.__getattribute__(self, name)
-
-
 @pytest.mark.parametrize("name", CLAIMS)
 def test_claim_holds(name):
-    Recording.used = set()
-    evidence = CLAIMS[name].check(Recording(), QUICK)
+    evidence = CLAIMS[name].check(QUICK)
     assert evidence
-    assert Recording.used or name == "correctness-parameterization", "judges no formula; that one judges Policy"
     assert [piece for piece in evidence if not piece.holds] == []
 
 
@@ -85,7 +71,7 @@ def test_the_order_is_the_papers():
 
 def test_a_name_is_given_once():
     with pytest.raises(ValueError, match="forward-decomposition"):
-        claim("forward-decomposition", "")(lambda formulas, effort: [])
+        claim("forward-decomposition", "")(lambda effort: [])
 
 
 @pytest.mark.parametrize("error", [1e-3, float("inf"), float("nan")])
@@ -94,10 +80,10 @@ def test_evidence_fails(error):
 
 
 def test_a_check_that_raises_has_not_shown_its_claim():
-    def broken(formulas, effort):
+    def broken(effort):
         raise ZeroDivisionError
 
-    (result,) = check_claims([Statement("broken", "it works", "nowhere", broken)], Formulas(), QUICK)
+    (result,) = check_claims([Statement("broken", "it works", "nowhere", broken)], QUICK)
     assert not result.holds
     assert "ZeroDivisionError" in to_text([result])
 
@@ -105,21 +91,19 @@ def test_a_check_that_raises_has_not_shown_its_claim():
 def test_an_infinite_error_is_null_in_json():
     """Infinity is no JSON, and readers of other languages refuse it."""
     pieces = [Evidence("method", "domain", error, 1e-6) for error in (math.inf, 0.5)]
-    results = check_claims([Statement("one", "1 = 2", "nowhere", lambda formulas, effort: pieces)], Formulas(), QUICK)
+    results = check_claims([Statement("one", "1 = 2", "nowhere", lambda effort: pieces)], QUICK)
     (row,) = json.loads(to_json(list(results)), parse_constant=pytest.fail)
     assert [piece["error"] for piece in row["evidence"]] == [None, 0.5]
 
 
 def test_a_check_without_evidence_has_not_shown_its_claim():
-    (result,) = check_claims(
-        [Statement("empty", "it works", "nowhere", lambda formulas, effort: [])], Formulas(), QUICK
-    )
+    (result,) = check_claims([Statement("empty", "it works", "nowhere", lambda effort: [])], QUICK)
     assert not result.holds
 
 
 def test_reports_say_the_same(monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")  # the text is wrapped to the terminal, and a word of it must not be
-    results = list(check_claims([CLAIMS["cokl-definition"], CLAIMS["cokl-maximum"]], Formulas(), QUICK))
+    results = list(check_claims([CLAIMS["cokl-definition"], CLAIMS["cokl-maximum"]], QUICK))
     table = json.loads(to_json(results))
     assert [row["claim"] for row in table] == ["cokl-definition", "cokl-maximum"]
     assert all(row["holds"] for row in table)

@@ -20,18 +20,17 @@ from mpmath import mpf
 
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
 from cokl.policy import CorrectSet, Policy
+from theory import formulas
 from theory.claims import registered_claims
 from theory.definitions import ExactPolicy
 from theory.definitions import kl as exact_kl
 from theory.finite_group import Bandit, expected_surrogate_gradient
-from theory.formulas import Formulas
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import BUILD, FILES, SOURCES
 
 pytestmark = pytest.mark.proofs
 POINTS = 20
 TOLERANCE = "1 / 1000000000000"
-FORMULAS = Formulas()
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +161,7 @@ def _exact(probs: list[Fraction]) -> ExactPolicy:
     return ExactPolicy(tuple(mpf(prob.numerator) / prob.denominator for prob in probs), (True, True, False))
 
 
-def scalar_goals(draw: Draw, formulas: Formulas = FORMULAS) -> str:
+def scalar_goals(draw: Draw) -> str:
     """One point of every definition over numbers, against the formula of that name."""
     q, z, beta = draw.between(0.05, 0.95), draw.between(0.05, 0.95), draw.between(0.1, 8)
     size = draw.random.randint(1, 8)
@@ -231,7 +230,7 @@ def policy_goals(draw: Draw) -> str:
     """One point of every definition over policies, against the toolkit's regularizers and the exact definitions."""
     ref, pi = draw.simplex(), draw.simplex()
     policy, reference, exact = _policy(pi), _policy(ref), _exact(pi)
-    values = {name: regularizer.value(policy, reference) for name, regularizer in FORMULAS.regularizers.items()}
+    values = {name: regularizer.value(policy, reference) for name, regularizer in formulas.regularizers.items()}
     at_ref, at_pi = _coq_table(ref), _coq_table(pi)
     logits = [draw.between(-3, 3) for _ in range(3)]
     trained = Policy(torch.tensor([float(logit) for logit in logits], dtype=torch.float64), policy.correct)
@@ -256,7 +255,7 @@ def policy_goals(draw: Draw) -> str:
     ]
     beta, size = draw.between(0.1, 8), draw.random.randint(1, 4)
     mass, b = float(exact.mass), float(beta)
-    recovered = FORMULAS.recovery_closed_form(math, mass, size)
+    recovered = formulas.recovery_closed_form(math, mass, size)
     for term, penalty, tactic in (
         (f"J_forward right {_coq(beta)} {at_ref} {at_pi}", values["forward_kl"], "rewrite /J_forward kl_table"),
         (f"J_reverse right {_coq(beta)} {at_ref} {at_pi}", values["reverse_kl"], "rewrite /J_reverse kl_table"),
@@ -279,13 +278,13 @@ def group_goals(draw: Draw) -> str:
     for group in product(range(3), repeat=2):
         probability = float(pi[group[0]] * pi[group[1]])
         rewards = torch.tensor([[float(action < 2) for action in group]], dtype=torch.float64)
-        weights = FORMULAS.reference_weights(ResponseGroups(torch.zeros_like(rewards), rewards))[0]
+        weights = formulas.reference_weights(ResponseGroups(torch.zeros_like(rewards), rewards))[0]
         held += probability * float(rewards.any())
         weighted += probability * sum(float(w) * float(scores[a]) for w, a in zip(weights, group, strict=True))
     logits = [torch.tensor([math.log(prob) for prob in probs], dtype=torch.float64) for probs in (ref, pi)]
     bandit = Bandit(logits[0], logits[1], logits[1], torch.tensor([True, True, False]))
     score = _coq_table([(1 if action == 0 else 0) - pi[0] for action in range(3)])
-    cokl = FORMULAS.regularizers["cokl"]
+    cokl = formulas.regularizers["cokl"]
     at_ref, at_pi = _coq_table(ref), _coq_table(pi)
     goals = [
         (
@@ -313,7 +312,7 @@ def _batch_goal(draw: Draw, pi: list[Fraction]) -> str:
     drawn = torch.tensor([[[draw.random.randrange(3) for _ in range(2)] for _ in range(2)] for _ in range(2)])
     log_probs = torch.tensor([math.log(prob) for prob in pi], dtype=torch.float64)
     streams = [ResponseGroups(log_probs[actions], (actions < 2).double()) for actions in drawn]
-    weights = FORMULAS.regularizers["cokl"].surrogate_weights(*streams, SurrogateConfig())
+    weights = formulas.regularizers["cokl"].surrogate_weights(*streams, SurrogateConfig())
     group = [f"(fun x : 'I_2 => nth [::] {_coq_groups(actions)} x)" for actions in drawn]
     term = f"batch_mean (fun x : 'I_2 => surrogate right ({group[0]} x) ({group[1]} x) {_coq_table(pi)})"
     unfold = "rewrite /batch_mean /surrogate /weighted_score card_ord !big_ord_recl big_ord0 /= ?big_cons ?big_nil"
@@ -356,7 +355,7 @@ def pair_goals(draw: Draw) -> str:
     tables = " ".join(f"(two [:: {'; '.join(map(_coq, values))}])" for values in (ref, pi, [1 - pi[0], -pi[0]]))
     goals = []
     for term, kept, filtered in (("expected_gradient", "unfiltered", False), ("buffered_gradient", "buffered", True)):
-        value = expected_surrogate_gradient(FORMULAS.regularizers["cokl"], bandit, 2, filtered)[0]
+        value = expected_surrogate_gradient(formulas.regularizers["cokl"], bandit, 2, filtered)[0]
         tactic = f"rewrite (proj2_sig ({kept}_two _ _ _ _ _ _)); read_two"
         goals.append(_goal(f"{term} one_right {tables} 2", value, tactic))
     return "".join(goals)
@@ -390,7 +389,7 @@ def boundary_goals() -> str:
             term = f"Coquelicot.Rbar.real (kl {at_ref} {at_pi})"
             goals.append(_goal(term, value, "covered; rewrite /= /kl_sum; sums"))
         if any(reference[:2]) and any(policy[:2]):
-            cokl = float(FORMULAS.regularizers["cokl"].value(_policy(policy), _policy(reference)))
+            cokl = float(formulas.regularizers["cokl"].value(_policy(policy), _policy(reference)))
             if math.isinf(cokl):
                 goals.append(
                     f"Goal J_cokl right 1 {at_ref} {at_pi} = Coquelicot.Rbar.m_infty.\n"
@@ -565,9 +564,9 @@ def test_a_proof_with_the_guard_bypassed_fails_make_proofs(build, tmp_path, monk
         ("without_term1_threshold", lambda num, size: 1 / sum(1 / m for m in range(1, size)) if size > 1 else 2.0),
     ],
 )
-def test_a_wrong_formula_fails_the_numbers(build, name, wrong):
-    formulas = Formulas(**{name: wrong})
-    assert _check(scalar_goals(Draw(20), formulas), build, "WrongNumbers").returncode != 0
+def test_a_wrong_formula_fails_the_numbers(build, monkeypatch, name, wrong):
+    monkeypatch.setattr(formulas, name, wrong)
+    assert _check(scalar_goals(Draw(20)), build, "WrongNumbers").returncode != 0
 
 
 # ---------- The claims table ----------

@@ -11,9 +11,9 @@ import torch
 from mpmath import mp, mpf
 
 from cokl.policy import CorrectSet, Policy
+from theory import formulas
 from theory.claim import Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.definitions import ExactPolicy, Problem, kl, random_problems
-from theory.formulas import Formulas
 from theory.provers.arithmetic import Intervals
 from theory.provers.intervals import prove_positive
 
@@ -24,7 +24,7 @@ def _relative(measured: float | mpf, exact: mpf) -> float:
     return float(abs(mpf(measured) - exact) / max(abs(exact), mpf("1e-300")))
 
 
-def _parts(formulas: Formulas, source: ExactPolicy, target: ExactPolicy) -> tuple[mpf, mpf, mpf]:
+def _parts(source: ExactPolicy, target: ExactPolicy) -> tuple[mpf, mpf, mpf]:
     """The right-hand side of Eq. 7 at 50 digits: the Bernoulli term and the two weighted conditional terms."""
     return (
         formulas.bernoulli_kl(mp, source.mass, target.mass),
@@ -34,7 +34,7 @@ def _parts(formulas: Formulas, source: ExactPolicy, target: ExactPolicy) -> tupl
 
 
 @claim("correctness-parameterization", "Eqs. 5-6, Appendix C")
-def parameterization(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def parameterization(effort: Effort) -> list[Evidence]:
     """(Z, pi+, pi-) determines pi: z p+ on correct and (1 - z) p- on incorrect actions gives pi back"""
 
     def error(problem: Problem) -> float:
@@ -48,12 +48,12 @@ def parameterization(formulas: Formulas, effort: Effort) -> list[Evidence]:
     return [Evidence("float64 against 50 digits", f"{effort.samples} random policies, 3 to 24 actions", worst, 1e-12)]
 
 
-def _decomposition(formulas: Formulas, effort: Effort, forward: bool) -> list[Evidence]:
+def _decomposition(effort: Effort, forward: bool) -> list[Evidence]:
     def errors(problem: Problem) -> tuple[float, float]:
         exact_pair = problem.exact_reference, problem.exact_policy
         pair = problem.reference, problem.policy
         source, target = exact_pair if forward else exact_pair[::-1]
-        parts = _parts(formulas, source, target)
+        parts = _parts(source, target)
         full = kl(source.probs, target.probs)
         measured = formulas.decompose_kl(*(pair if forward else pair[::-1]))
         distances = [abs(mpf(float(value)) - part) / max(1, full) for value, part in zip(measured, parts, strict=True)]
@@ -68,9 +68,9 @@ def _decomposition(formulas: Formulas, effort: Effort, forward: bool) -> list[Ev
 
 
 @claim("forward-decomposition", "Eq. 7, Appendix A (app-final-decomposition)")
-def forward_decomposition(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def forward_decomposition(effort: Effort) -> list[Evidence]:
     """KL(ref || pi) = KL(Bern(q) || Bern(Z)) + q KL(ref+ || pi+) + (1 - q) KL(ref- || pi-)"""
-    evidence = _decomposition(formulas, effort, forward=True)
+    evidence = _decomposition(effort, forward=True)
     q, z, a, b, c, d = sympy.symbols("q z a b c d", positive=True)
     reference = [q * a, q * (1 - a), (1 - q) * b, (1 - q) * (1 - b)]
     policy = [z * c, z * (1 - c), (1 - z) * d, (1 - z) * (1 - d)]
@@ -89,13 +89,13 @@ def forward_decomposition(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("reverse-decomposition", "Appendix D, full reverse KL")
-def reverse_decomposition(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def reverse_decomposition(effort: Effort) -> list[Evidence]:
     """KL(pi || ref) = KL(Bern(Z) || Bern(q)) + Z KL(pi+ || ref+) + (1 - Z) KL(pi- || ref-)"""
-    return _decomposition(formulas, effort, forward=False)
+    return _decomposition(effort, forward=False)
 
 
 @claim("decomposition-by-response-set", "Eqs. app-positive-part, app-negative-part")
-def by_response_set(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def by_response_set(effort: Effort) -> list[Evidence]:
     """the correct (incorrect) responses contribute q log(q / Z) + q KL(ref+ || pi+), and likewise for 1 - q"""
 
     def error(problem: Problem) -> mpf:
@@ -119,7 +119,7 @@ def by_response_set(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("bernoulli-term-nonnegative", "Eq. app-bernoulli-kl; the quantitative form is beyond the paper")
-def bernoulli_nonnegative(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def bernoulli_nonnegative(effort: Effort) -> list[Evidence]:
     """KL(Bern(a) || Bern(b)) >= 2 (a - b)^2 >= 0, so every summand of Eq. 7 is nonnegative
 
     Pinsker for two outcomes. With b fixed, KL - 2 (a - b)^2 vanishes with its derivative at a = b, and its second
@@ -142,7 +142,7 @@ def bernoulli_nonnegative(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("decomposition-boundaries", "Appendix A, boundary cases")
-def boundaries(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def boundaries(effort: Effort) -> list[Evidence]:
     """at Z = 0 or 1 the extended-value convention holds: a side that the source visits and the target leaves gives
     +inf, one that the source never visits gives 0"""
     correct = CorrectSet.from_mask(torch.tensor([True, True, False, False]))
@@ -162,7 +162,7 @@ def boundaries(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("decomposition-boundary-rates", "Appendix A, boundary cases; the rates are beyond the paper")
-def boundary_rates(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def boundary_rates(effort: Effort) -> list[Evidence]:
     """KL(Bern(q) || Bern(z)) + q log z -> -H(q) as z -> 0, and + (1 - q) log(1 - z) -> -H(q) as z -> 1: the mass term
     diverges logarithmically; the mirror image stays bounded, -> -log(1 - q) and -log q
 

@@ -8,11 +8,11 @@ import numpy as np
 from mpmath import mpf
 from scipy.special import rel_entr
 
+from theory import formulas
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import program_errors
 from theory.definitions import ExactPolicy, Problem, kl, random_problems
-from theory.formulas import Formulas
 from theory.provers.arithmetic import Interval, Intervals
 from theory.provers.convex import CONDITIONAL_PENALTIES, TOLERANCE, Reference, maximise, random_references
 from theory.provers.intervals import prove_positive
@@ -27,7 +27,7 @@ def _assembled(mass: mpf, plus: list[mpf], minus: list[mpf], correct: tuple[bool
     return ExactPolicy(tuple(mass * a + (1 - mass) * b for a, b in zip(plus, minus, strict=True)), correct)
 
 
-def _value(formulas: Formulas, policy: ExactPolicy, reference: Problem) -> float:
+def _value(policy: ExactPolicy, reference: Problem) -> float:
     """The toolkit's CoKL for a policy given at 50 digits."""
     logits = np.log(np.array([float(prob) for prob in policy.probs]))
     problem = Problem(reference.reference_logits, logits, reference.correct)
@@ -35,7 +35,7 @@ def _value(formulas: Formulas, policy: ExactPolicy, reference: Problem) -> float
 
 
 @claim("cokl-ignores-incorrect-conditional", "Theorem 1, clause 1")
-def ignores_incorrect(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def ignores_incorrect(effort: Effort) -> list[Evidence]:
     """J_CoKL depends on pi only through Z and pi+: replacing pi- by any other distribution changes nothing"""
     rng = np.random.default_rng(21)
     exact_error, float_error = 0.0, 0.0
@@ -48,14 +48,14 @@ def ignores_incorrect(formulas: Formulas, effort: Effort) -> list[Evidence]:
         exact_error = largest(exact_error, float(abs(change)))
         penalty = kl(reference.plus, other.plus)
         if all(float(prob) > 0 for prob in other.probs):
-            difference = _value(formulas, other, problem) - float(penalty)
+            difference = _value(other, problem) - float(penalty)
             float_error = largest(float_error, abs(difference) / float(max(1, penalty)))
     domain = f"{effort.samples} random policies and replacements of pi-"
     return [Evidence("50 digits", domain, exact_error, EXACT), Evidence("float64", domain, float_error, 1e-12)]
 
 
 @claim("cokl-exact-difference", "Theorem 1, clause 2")
-def exact_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def exact_difference(effort: Effort) -> list[Evidence]:
     """for pi1+ = pi2+ and Z2 > Z1, J(pi2) - J(pi1) = Z2 - Z1 > 0, whatever pi1- and pi2- are (KL(ref+ || pi+)
     finite)"""
     rng = np.random.default_rng(22)
@@ -69,7 +69,7 @@ def exact_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
         change = objective(second, reference, beta) - objective(first, reference, beta)
         exact_error = largest(exact_error, float(abs(change - (high - low)) / beta))
         if all(float(prob) > 0 for prob in (*first.probs, *second.probs)):
-            values = _value(formulas, first, problem), _value(formulas, second, problem)
+            values = _value(first, problem), _value(second, problem)
             float_error = largest(float_error, abs(values[0] - values[1]) / max(1.0, values[0]))
     return [
         Evidence("50 digits", f"{effort.samples} pairs, beta in [1e-3, 1e3]", exact_error, EXACT),
@@ -78,7 +78,7 @@ def exact_difference(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("cokl-maximum", "Theorem 1, clause 3")
-def maximum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def maximum(effort: Effort) -> list[Evidence]:
     """max J_CoKL = 1 over the policies with Z > 0, attained at Z = 1, pi+ = ref+"""
 
     def errors(case: tuple[Reference, float]) -> tuple[float, float, float]:
@@ -96,7 +96,7 @@ def maximum(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("cokl-unique-maximizer", "Theorem 1, clause 3; the quantitative form is beyond the paper")
-def unique_maximizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def unique_maximizer(effort: Effort) -> list[Evidence]:
     """every maximizer has Z = 1 and pi+ = ref+; quantitatively, J >= 1 - e forces 1 - Z <= e and TV(ref+, pi+)^2 <= e /
     (2 beta)
 
@@ -128,7 +128,7 @@ def unique_maximizer(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("conditional-penalties-decouple", BEYOND)
-def conditional_penalties(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def conditional_penalties(effort: Effort) -> list[Evidence]:
     """a penalty D(pi+) >= 0 that is 0 at ref+ alone has CoKL's maximizer over the simplex, Z = 1 and pi+ = ref+, also
     with beta' log Z, beta' >= 0, added to the objective; the maximum is 1 minus beta times what constant is added to D
     (0 in replay, -log q in correct-only reverse KL)

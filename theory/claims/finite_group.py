@@ -15,12 +15,12 @@ from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
 from cokl.policy import expectation
+from theory import formulas
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
 from theory.claims.gap import LOG_BETA, shares
 from theory.claims.objective import tanh_network
 from theory.finite_group import Bandit, all_groups, expected_surrogate_gradient, random_bandit
-from theory.formulas import Formulas
 from theory.provers.arithmetic import Interval, Intervals
 from theory.provers.intervals import prove_positive
 
@@ -46,7 +46,7 @@ def distance(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
-def _enumerated(formulas: Formulas, name: str, expected: Callable[[Bandit, int], Tensor], filtered=True) -> Evidence:
+def _enumerated(name: str, expected: Callable[[Bandit, int], Tensor], filtered=True) -> Evidence:
     def error(case: tuple[Bandit, int]) -> float:
         return distance(expected_surrogate_gradient(formulas.regularizers[name], *case, filtered), expected(*case))
 
@@ -60,7 +60,7 @@ def _mass(bandit: Bandit) -> float:
 
 
 @claim("finite-group-gradient", "Eq. appb-finite-gradient")
-def finite_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def finite_gradient(effort: Effort) -> list[Evidence]:
     """on-policy, E[grad L_on] = -mu_ref+ + [1 - (1 - Z)^G] mu_theta+, for a reference group that holds a correct
     response"""
 
@@ -68,11 +68,11 @@ def finite_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
         reference, current = _conditional_scores(bandit)
         return -reference + formulas.positive_count_probability(math, _mass(bandit), size) * current
 
-    return [_enumerated(formulas, "cokl", expected)]
+    return [_enumerated("cokl", expected)]
 
 
 @claim("finite-group-gradient-recovery-form", "Eqs. appb-finite-gradient-decomposition, appb-recovery-gradient")
-def recovery_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def recovery_form(effort: Effort) -> list[Evidence]:
     """on-policy, with reference groups that hold a correct response, E[grad L_on] = grad CoKL - (1 - Z)^G grad log Z =
     grad [CoKL + R_G(Z)]"""
 
@@ -88,11 +88,11 @@ def recovery_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
         slope = float(formulas.recovery_derivative(_mass(bandit), size))
         return formulas.regularizers["cokl"].logit_gradient(policy, reference) + slope * policy.mass_logit_gradient()
 
-    return [_enumerated(formulas, "cokl", direct), _enumerated(formulas, "cokl", potential)]
+    return [_enumerated("cokl", direct), _enumerated("cokl", potential)]
 
 
 @claim("zero-correct-probability", "Eq. appb-positive-count-probability")
-def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def zero_correct(effort: Effort) -> list[Evidence]:
     """K ~ Binomial(G, Z), so Pr(K > 0) = 1 - (1 - Z)^G"""
 
     def error(case: tuple[Bandit, int]) -> float:
@@ -110,7 +110,7 @@ def zero_correct(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("conditional-weights-mean", "Eqs. appb-conditional-current-score, appb-expected-reference-score")
-def conditional_weights(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def conditional_weights(effort: Effort) -> list[Evidence]:
     """E[sum delta s | K > 0] = mu_theta+ and E[sum alpha s | K_ref > 0] = mu_ref+"""
 
     def error(case: tuple[Bandit, int]) -> float:
@@ -133,7 +133,7 @@ def conditional_weights(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("recovery-series", "Eq. appb-recovery-term")
-def recovery_series(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def recovery_series(effort: Effort) -> list[Evidence]:
     """R_G(Z) = sum_{m > G} (1 - Z)^m / m = -log Z - sum_{m <= G} (1 - Z)^m / m, and the toolkit's R_G is that
 
     The tail is summed as x^(G+1) / (G + 1) 2F1(1, G + 1; G + 2; x), which mpmath evaluates independently."""
@@ -158,7 +158,7 @@ def recovery_series(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("recovery-derivative", "Eq. appb-recovery-derivative")
-def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def recovery_derivative(effort: Effort) -> list[Evidence]:
     """R_G'(Z) = -(1 - Z)^G / Z"""
     z = sympy.symbols("z", positive=True)
     wrong = 0
@@ -182,7 +182,7 @@ def recovery_derivative(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("recovery-decreasing", "Eq. appb-recovery-properties")
-def recovery_decreasing(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def recovery_decreasing(effort: Effort) -> list[Evidence]:
     """R_G'(Z) < 0 for 0 < Z < 1, so R_G >= 0 with equality at Z = 1 alone
 
     R_G(1) = 0 and R_G' < 0 before it. The boxes take G as a real number; (1 - Z)^G enters through its logarithm,
@@ -210,7 +210,7 @@ def recovery_decreasing(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("recovery-bounds", "Eq. appb-recovery-limits; the bounds are beyond the paper")
-def recovery_bounds(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def recovery_bounds(effort: Effort) -> list[Evidence]:
     """(1 - Z)^(G+1) / (G + 1) <= R_G(Z) <= (1 - Z)^(G+1) / ((G + 1) Z): the rates of R_G -> 0 as Z -> 1 and as G -> inf
 
     The lower bound is the series' first term; the upper one replaces every 1 / m by 1 / (G + 1). Both differences
@@ -237,7 +237,7 @@ def recovery_bounds(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("recovery-limit-not-uniform", BEYOND)
-def not_uniform(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def not_uniform(effort: Effort) -> list[Evidence]:
     """R_G -> 0 only pointwise: R_G(c / G) -> E_1(c), so a policy with Z of order 1 / G never leaves the recovery regime
 
     R_G(c / G) = int_{c/G}^1 (1 - t)^G / t dt with t = u / G tends to int_c^inf e^-u / u du = E_1(c), and the
@@ -253,7 +253,7 @@ def not_uniform(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("finite-group-optimum", "Eqs. appb-finite-objective-derivative, appb-finite-optimum")
-def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def finite_optimum(effort: Effort) -> list[Evidence]:
     """dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups, on-policy and with filtered references, leave the
     optimum at Z = 1, pi+ = ref+"""
     z, beta = sympy.symbols("z beta", positive=True)
@@ -278,7 +278,7 @@ def finite_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("finite-group-gradient-on-a-network", "Eqs. appb-finite-gradient, appb-recovery-gradient")
-def on_a_network(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def on_a_network(effort: Effort) -> list[Evidence]:
     """the recovery form holds for the parameters of a Tanh network, which its actions share"""
     cokl, generator = formulas.regularizers["cokl"], torch.Generator().manual_seed(41)
 
@@ -300,7 +300,7 @@ def on_a_network(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("unfiltered-reference-groups", BEYOND)
-def unfiltered(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def unfiltered(effort: Effort) -> list[Evidence]:
     """without the buffer's filter, E[grad] = -[1 - (1 - q)^G] mu_ref+ + [1 - (1 - Z)^G] mu_theta+: at pi+ = ref+ it is
     [(1 - q)^G - (1 - Z)^G] grad log Z, which pulls Z to q from both sides
 
@@ -324,13 +324,13 @@ def unfiltered(formulas: Formulas, effort: Effort) -> list[Evidence]:
         return apart + (not factor * (z - q) > 0)
 
     return [
-        _enumerated(formulas, "cokl", expected, filtered=False),
+        _enumerated("cokl", expected, filtered=False),
         Evidence("enumeration", "pi+ = ref+, Z below and above q", worst_over((-1.0, 1.0), error), ENUMERATED),
     ]
 
 
 @claim("cached-references-are-the-target", BEYOND)
-def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def cached(effort: Effort) -> list[Evidence]:
     """with a fixed cached reference group, the expected gradient vanishes at pi+ = alpha, not at pi+ = ref+ (Z -> 1); a
     mode that the cache missed is pushed down
 
@@ -359,7 +359,7 @@ def cached(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("score-function-surrogates-unbiased", BEYOND)
-def unbiased(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def unbiased(effort: Effort) -> list[Evidence]:
     """on-policy, the sampled surrogates of entropy, forward KL, reverse KL, Jensen-Shannon and replay have
     the exact gradient in expectation
 
@@ -379,7 +379,7 @@ def unbiased(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("correct-reverse-kl-shrinkage", BEYOND)
-def shrinkage(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def shrinkage(effort: Effort) -> list[Evidence]:
     """the sampled correct-only reverse KL has Pr(K > 1) times the exact gradient: groups with one correct response are
     silent
 
@@ -391,11 +391,11 @@ def shrinkage(formulas: Formulas, effort: Effort) -> list[Evidence]:
         gradient = formulas.regularizers["correct_reverse_kl"].logit_gradient(policy, reference)
         return formulas.pair_probability(math, _mass(bandit), size) * gradient
 
-    return [_enumerated(formulas, "correct_reverse_kl", expected)]
+    return [_enumerated("correct_reverse_kl", expected)]
 
 
 @claim("without-term1-finite-group", BEYOND)
-def without_term1(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def without_term1(effort: Effort) -> list[Evidence]:
     """finite groups turn the ablation w/o term 1 into Z - beta (log Z + R_G), convex in Z: its maximum is at Z = 0 for
     beta > 1 / H_G and at Z = 1 for beta < 1 / H_G (1 / H_8 = 0.368; the paper uses beta = 1, G = 8)
 
@@ -422,14 +422,14 @@ def without_term1(formulas: Formulas, effort: Effort) -> list[Evidence]:
     )
     threshold = float(formulas.without_term1_threshold(mp, 8))
     return [
-        _enumerated(formulas, "cokl_without_term1", expected),
+        _enumerated("cokl_without_term1", expected),
         Evidence("symbolic", "G from 1 to 8: slope, J(0) = J(1) at the threshold, J'' at G = 8", float(wrong), 0),
         proved(f"G = 8: J'' > 0; threshold {threshold:.4f}", {"convex": curvature}),
     ]
 
 
 @claim("surrogate-is-linear-in-log-likelihoods", "Eq. 12 (appb-on-policy-loss)")
-def linear_surrogate(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def linear_surrogate(effort: Effort) -> list[Evidence]:
     """the on-policy surrogate's gradient is the weighted sum of scores; its term 2 has the expected value [1 - (1 -
     Z)^G] (log Z - H(pi+)) and is no estimate of log Z
 

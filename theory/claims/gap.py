@@ -10,9 +10,10 @@ import sympy
 from mpmath import mp, mpf
 from scipy.special import rel_entr
 
+from theory import formulas
 from theory.claim import Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.claims.symbolic import BETA, DECAY, SIGNS, Q, forms_of_an_optimum, forward_beta, identities, reverse_beta
-from theory.formulas import Formula, Formulas
+from theory.formulas import Formula
 from theory.provers.arithmetic import Interval, Intervals
 from theory.provers.convex import TOLERANCE, Reference, maximise, random_references
 from theory.provers.intervals import Proof, prove_positive
@@ -83,7 +84,7 @@ def _certified(name: str, optimum: Formula, effort: Effort) -> Evidence:
 
 
 @claim("forward-kl-optimum", "Theorem 2, forward KL")
-def forward_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def forward_optimum(effort: Effort) -> list[Evidence]:
     """the global maximizer of Z - beta KL(ref || pi) has pi+ = ref+, pi- = ref- and Z = Z*_FKL
 
     Symbolically: put beta = h(z). Then (beta - 1)^2 + 4 beta q is ((z - q)^2 + q (1 - q))^2 / (z - q)^2, a square,
@@ -101,7 +102,7 @@ def forward_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("reverse-kl-optimum", "Theorem 2, reverse KL")
-def reverse_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def reverse_optimum(effort: Effort) -> list[Evidence]:
     """the global maximizer of Z - beta KL(pi || ref) has pi+ = ref+, pi- = ref- and Z = Z*_RKL"""
     slope = formulas.reverse_kl_slope(sympy, formulas.reverse_kl_optimum(sympy, Q, reverse_beta()), Q, reverse_beta())
     return [
@@ -111,7 +112,7 @@ def reverse_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("full-kl-derivatives", "Appendix D")
-def derivatives(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def derivatives(effort: Effort) -> list[Evidence]:
     """f', f'' (forward) and g', g'' (reverse) as stated"""
 
     def divergence(a, b):
@@ -132,7 +133,7 @@ def derivatives(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("full-kl-strict-concavity", "Appendix D")
-def strict_concavity(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def strict_concavity(effort: Effort) -> list[Evidence]:
     """f'' < 0 and g'' < 0 on (0, 1), so each has one stationary point"""
 
     def negative(curvature: Formula) -> Proof:
@@ -146,7 +147,7 @@ def strict_concavity(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("forward-kl-unique-root", "Appendix D")
-def unique_root(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def unique_root(effort: Effort) -> list[Evidence]:
     """the stationarity quadratic has roots of product -beta q < 0, so exactly one is positive; f'(q) = 1 > 0 and f' ->
     -inf at 1 put it into (q, 1)"""
     z, q, beta = sympy.symbols("z q beta", positive=True)
@@ -166,7 +167,7 @@ def unique_root(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("forward-kl-coefficient", "Appendix D")
-def coefficient(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def coefficient(effort: Effort) -> list[Evidence]:
     """beta = h(z) inverts Z*_FKL, with h'(z) as stated and h' < 0 on (q, 1)"""
     z, q = sympy.symbols("z q", positive=True)
     slope = formulas.forward_kl_coefficient_slope
@@ -180,7 +181,7 @@ def coefficient(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-def _forms(formulas: Formulas) -> Evidence:
+def _forms() -> Evidence:
     """The forms of Z* - q and 1 - Z* without cancellation, which the boxes use, are those of the closed forms."""
     forward = formulas.forward_kl_optimum, formulas.forward_kl_excess, formulas.forward_kl_gap
     reverse = formulas.reverse_kl_optimum, formulas.reverse_kl_excess, formulas.reverse_kl_gap
@@ -189,7 +190,7 @@ def _forms(formulas: Formulas) -> Evidence:
 
 
 @claim("full-kl-gap", "Theorem 2")
-def gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def gap(effort: Effort) -> list[Evidence]:
     """q < Z*_FKL < 1 and q < Z*_RKL < 1
 
     The closed forms cancel in Z* - q and 1 - Z*; the boxes use `forward_kl_excess` and its siblings, which do not
@@ -201,10 +202,10 @@ def gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
         "Z*_RKL < 1": formulas.reverse_kl_gap,
     }
     proofs = {name: over_domain(partial(formula, Intervals), effort) for name, formula in positive.items()}
-    return [_forms(formulas), proved(DOMAIN, proofs)]
+    return [_forms(), proved(DOMAIN, proofs)]
 
 
-def _reverse_slope(formulas: Formulas, effort: Effort) -> tuple[sympy.Expr, Proof]:
+def _reverse_slope(effort: Effort) -> tuple[sympy.Expr, Proof]:
     """dZ*_RKL / dbeta minus its stated form, with exp(-1 / beta) as a symbol of its own, and a proof that it is < 0."""
 
     def negated(q: Interval, p: Interval, beta: Interval) -> Interval:
@@ -217,7 +218,7 @@ def _reverse_slope(formulas: Formulas, effort: Effort) -> tuple[sympy.Expr, Proo
 
 
 @claim("full-kl-monotone", "Theorem 2")
-def monotone(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def monotone(effort: Effort) -> list[Evidence]:
     """Z*_FKL and Z*_RKL are strictly decreasing in beta"""
     slope = formulas.forward_kl_optimum_slope
     derivative = sympy.diff(formulas.forward_kl_optimum(sympy, Q, BETA), BETA)
@@ -226,28 +227,28 @@ def monotone(formulas: Formulas, effort: Effort) -> list[Evidence]:
         beta = forward_beta(sign)
         where = "linear < 0" if sign.is_negative else "linear >= 0"
         residuals[f"dZ*_FKL / dbeta ({where})"] = derivative.subs(BETA, beta) - slope(sympy, Q, 1 - Q, beta)
-    residuals["dZ*_RKL / dbeta"], reverse = _reverse_slope(formulas, effort)
+    residuals["dZ*_RKL / dbeta"], reverse = _reverse_slope(effort)
     forward = over_domain(lambda q, p, beta: -slope(Intervals, q, p, beta), effort)
     return [
         identities("q in (0, 1), beta > 0", residuals),
-        _forms(formulas),
+        _forms(),
         proved(DOMAIN, {"forward": forward, "reverse": reverse}),
     ]
 
 
 @claim("reverse-kl-optimum-slope", "Appendix D")
-def reverse_slope(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def reverse_slope(effort: Effort) -> list[Evidence]:
     """dZ*_RKL / dbeta = -Z* (1 - Z*) / beta^2 < 0"""
-    residual, proof = _reverse_slope(formulas, effort)
+    residual, proof = _reverse_slope(effort)
     return [
         identities("q in (0, 1), beta > 0", {"dZ*_RKL / dbeta": residual}),
-        _forms(formulas),
+        _forms(),
         proved(DOMAIN, {"slope < 0": proof}),
     ]
 
 
 @claim("full-kl-limit-large-beta", "Theorem 2, limits; the rates are beyond the paper")
-def large_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def large_beta(effort: Effort) -> list[Evidence]:
     """Z* -> q as beta -> inf, with 0 < Z* - q <= 2 q (1 - q) / beta for both directions and beta >= 1000
 
     With t = 1 / beta. Forward: the rate (Z* - q) / (q p t) is 2 / (1 + t (q - p) + sqrt(...)). Reverse: the excess
@@ -280,7 +281,7 @@ def large_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("full-kl-limit-small-beta", "Theorem 2, limits; the rates are beyond the paper")
-def small_beta(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def small_beta(effort: Effort) -> list[Evidence]:
     """Z* -> 1 as beta -> 0, with 1 - Z* <= 2 beta (1 - q) (forward) and <= 2 (1 - q) / q exp(-1 / beta) (reverse) for
     beta <= 1/1000
 

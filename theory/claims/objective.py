@@ -10,35 +10,35 @@ from mpmath import mpf
 from torch import Tensor
 
 from cokl.policy import Policy
+from theory import formulas
 from theory.claim import Effort, Evidence, claim, largest, worst_of_each, worst_over
 from theory.claims.decomposition import EXACT
 from theory.definitions import Problem, kl, random_problems
-from theory.formulas import Formulas
 
 
-def _value(formulas: Formulas, name: str, problem: Problem) -> float:
+def _value(name: str, problem: Problem) -> float:
     """What the toolkit gives for a regularizer, in nats."""
     return float(formulas.regularizers[name].value(problem.policy, problem.reference))
 
 
 @claim("cokl-definition", "Eq. 8 (appb-cokl-definition)")
-def definition(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def definition(effort: Effort) -> list[Evidence]:
     """the toolkit's CoKL is KL(ref+ || pi+)"""
 
     def error(problem: Problem) -> mpf:
         exact = kl(problem.exact_reference.plus, problem.exact_policy.plus)
-        return abs(mpf(_value(formulas, "cokl", problem)) - exact) / max(1, exact)
+        return abs(mpf(_value("cokl", problem)) - exact) / max(1, exact)
 
     worst = worst_over(random_problems(11, effort.samples), error)
     return [Evidence("float64 against 50 digits", f"{effort.samples} random pairs", worst, 1e-12)]
 
 
 @claim("cokl-equivalent-form", "Eq. 9 (appb-cokl-equivalent)")
-def equivalent_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def equivalent_form(effort: Effort) -> list[Evidence]:
     """CoKL = -E_ref+[log pi] + log Z - H(ref+), whose last term does not depend on pi"""
 
     def error(problem: Problem) -> float:
-        cokl, log_mass = (_value(formulas, name, problem) for name in ("cokl", "cokl_without_term1"))
+        cokl, log_mass = (_value(name, problem) for name in ("cokl", "cokl_without_term1"))
         pairs = [(p, x) for p, x in zip(problem.exact_reference.plus, problem.exact_policy.probs, strict=True) if p > 0]
         cross_entropy = -mpmath.fsum(p * mpmath.log(x) for p, x in pairs)
         entropy = -mpmath.fsum(p * mpmath.log(p) for p, _ in pairs)
@@ -49,7 +49,7 @@ def equivalent_form(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("replay-identity", "unnumbered, below Eq. 9")
-def replay_identity(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def replay_identity(effort: Effort) -> list[Evidence]:
     """KL(ref+ || pi) = KL(ref+ || pi+) - log Z: correct-only replay also rewards correctness mass"""
 
     def errors(problem: Problem) -> tuple[mpf, float]:
@@ -57,7 +57,7 @@ def replay_identity(formulas: Formulas, effort: Effort) -> list[Evidence]:
         replay = kl(reference.plus, policy.probs)
         split = kl(reference.plus, policy.plus) - mpmath.log(policy.mass)
         names = "correct_forward_kl", "cokl", "cokl_without_term1"
-        measured, cokl, log_mass = (_value(formulas, name, problem) for name in names)
+        measured, cokl, log_mass = (_value(name, problem) for name in names)
         difference = measured - cokl + log_mass
         return abs(replay - split) / max(1, replay), abs(difference) / float(max(1, replay))
 
@@ -83,7 +83,7 @@ def _logit_gradient(value: Callable[[Policy], Tensor], policy: Policy) -> Tensor
 
 
 @claim("cokl-gradient", "Eq. 10 (appb-cokl-gradient)")
-def gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def gradient(effort: Effort) -> list[Evidence]:
     """grad CoKL = -E_ref+[grad log pi] + E_pi+[grad log pi]; with respect to the logits, pi+ - ref+"""
     cokl = formulas.regularizers["cokl"]
 
@@ -103,7 +103,7 @@ def gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("log-mass-gradient", "Eq. appb-logz-expectation")
-def log_mass_gradient(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def log_mass_gradient(effort: Effort) -> list[Evidence]:
     """grad log Z = E_pi+[grad log pi]"""
 
     def error(problem: Problem) -> float:
@@ -128,7 +128,7 @@ def tanh_network(generator: torch.Generator, actions: int) -> tuple[torch.nn.Mod
 
 
 @claim("gradient-under-shared-parameters", "Eq. 10; the paper derives it for a general theta")
-def shared_parameters(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def shared_parameters(effort: Effort) -> list[Evidence]:
     """Eq. 10 holds for a policy whose parameters are shared between actions and contexts (a Tanh network)"""
     generator = torch.Generator().manual_seed(16)
     network, parameters = tanh_network(generator, 9)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from cokl.groups import ResponseGroups, SurrogateConfig
+from theory import formulas
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, worst_of_each, worst_over
 from theory.claims.finite_group import ENUMERATED, bandits, distance
 from theory.finite_group import Bandit, all_groups, expected_rollout_weights, expected_surrogate_gradient, random_bandit
-from theory.formulas import Formulas
 
 CURRENT = np.array([0.16, 0.08, 0.04, 0.02])
 """Probabilities (4,) of the correct actions under the current policy of the claims on the bias; Z = 0.3."""
@@ -44,7 +44,7 @@ def clipped_limit(current: np.ndarray, behavior: np.ndarray, epsilon_is: float) 
 
 
 @claim("importance-identities", "Eqs. appb-is-z, appb-is-logz-gradient")
-def identities(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def identities(effort: Effort) -> list[Evidence]:
     """Z = E_old[rho r], and grad log Z = E_old[rho r s] / E_old[rho r], where the behaviour policy covers the correct
     responses"""
 
@@ -61,7 +61,7 @@ def identities(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("clipped-ratio", "Eqs. 14-16 (appb-clipped-ratio, appb-gamma)")
-def clipped_ratio(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def clipped_ratio(effort: Effort) -> list[Evidence]:
     """rho~ = exp(clip(Delta, log(1 - eps), log(1 + eps))) = clip(rho, 1 - eps, 1 + eps), and > 0: gamma vanishes
     exactly in groups without a correct response"""
     generator = torch.Generator().manual_seed(61)
@@ -86,7 +86,7 @@ def clipped_ratio(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("on-policy-point", "Appendix B, clipped off-policy surrogate")
-def on_policy_point(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def on_policy_point(effort: Effort) -> list[Evidence]:
     """at theta = theta_old every rho~ is 1 and the clipped surrogate's gradient is the on-policy surrogate's"""
     cokl = formulas.regularizers["cokl"]
 
@@ -106,7 +106,7 @@ def on_policy_point(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("off-policy-gate", BEYOND)
-def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def gate(effort: Effort) -> list[Evidence]:
     """off-policy, E[sum gamma] = 1 - (1 - Z_old)^G: the recovery gate follows the behaviour policy's correctness, and
     for K = 1 the ratio cancels, so such groups carry no importance correction
 
@@ -138,7 +138,7 @@ def gate(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-def _disagreement(formulas: Formulas, behavior: np.ndarray, epsilon_is: float, counted: float | None) -> Evidence:
+def _disagreement(behavior: np.ndarray, epsilon_is: float, counted: float | None) -> Evidence:
     """The toolkit's own weights for CURRENT over every sequence of 1 to 4 draws from `behavior`, against the
     enumeration of counts at clipping range `counted`, from which the biases are computed."""
     current, old = (torch.from_numpy(np.append(probs, 1 - probs.sum()).copy()).log() for probs in (CURRENT, behavior))
@@ -158,7 +158,7 @@ def _disagreement(formulas: Formulas, behavior: np.ndarray, epsilon_is: float, c
     "off-policy-bias-of-self-normalization",
     "Appendix B: 'affected by finite-sample self-normalization'; the rates are beyond the paper",
 )
-def self_normalization(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def self_normalization(effort: Effort) -> list[Evidence]:
     """without clipping the estimator is consistent: its bias vanishes like 1 / G; at G = 1 it is the full distance
     between pi+ and pi_old+
 
@@ -181,12 +181,12 @@ def self_normalization(formulas: Formulas, effort: Effort) -> list[Evidence]:
         Evidence("enumeration", "the same ratio extrapolated from G to 64", abs(extrapolated - 0.5), 0.01),
         Evidence("enumeration", "G = 1: bias against TV(pi+, pi_old+)", float(at_one), ENUMERATED),
         Evidence("enumeration", "no mismatch, no bias", on_policy, ENUMERATED),
-        _disagreement(formulas, mild, 0.99, None),
+        _disagreement(mild, 0.99, None),
     ]
 
 
 @claim("off-policy-bias-of-clipping", "Appendix B: 'importance-ratio clipping'; the limit is beyond the paper")
-def clipping(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def clipping(effort: Effort) -> list[Evidence]:
     """with clipping the bias does not vanish with G: it tends to the distance between pi+ and the normalised pi_old
     clip(rho); ratios that all hit the same bound cancel in gamma"""
     old = behavior_policy(CURRENT, 0.7, 0.6, 63)
@@ -199,5 +199,5 @@ def clipping(formulas: Formulas, effort: Effort) -> list[Evidence]:
         Evidence("enumeration", "distance to the limit halves with G", from_half, 0.15, f"limit {limit:.4f}"),
         Evidence("enumeration", "a common factor of 1/2 in rho: bias", uncorrected, ENUMERATED, "cancels in gamma"),
         Evidence("enumeration", "the limit is not 0", float(not limit >= 1e-3), 0),
-        _disagreement(formulas, old, 0.2, 0.2),
+        _disagreement(old, 0.2, 0.2),
     ]

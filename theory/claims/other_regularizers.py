@@ -14,12 +14,12 @@ from torch import Tensor
 
 from cokl.groups import ResponseGroups
 from cokl.policy import CorrectSet, Policy
+from theory import formulas
 from theory.claim import BEYOND, Effort, Evidence, claim, largest, proved, worst_of_each, worst_over
 from theory.claims.finite_group import distance
 from theory.claims.gap import DOMAIN, against_programs, over, over_domain, parameter_grid, shares
 from theory.claims.symbolic import DECAY, Q, forms_of_an_optimum, identities
 from theory.definitions import Problem, random_problems
-from theory.formulas import Formulas
 from theory.provers.arithmetic import Intervals
 from theory.provers.convex import Reference
 
@@ -35,7 +35,7 @@ def _certified(
 
 
 @claim("entropy-optimum", BEYOND)
-def entropy_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def entropy_optimum(effort: Effort) -> list[Evidence]:
     """Z - beta (-H) is largest at Z* = sigmoid(logit c + 1 / beta), c = correct actions / actions, uniform within both
     sets; q does not enter, and the conditional KL to the reference stays
 
@@ -56,7 +56,7 @@ def _jensen_shannon(policy: np.ndarray, reference: Reference) -> float:
 
 
 @claim("jensen-shannon-optimum", BEYOND)
-def jensen_shannon_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def jensen_shannon_optimum(effort: Effort) -> list[Evidence]:
     """Z*_JS is the positive root of (1 - e) z^2 + (e - (1 - q)(1 - e)) z - q, e = exp(-2 / beta); conditionals stay
 
     By Jensen's inequality on each of the two response sets JS is least at the reference's conditionals, where the
@@ -82,7 +82,7 @@ def jensen_shannon_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]
 
 
 @claim("jensen-shannon-gap", BEYOND)
-def jensen_shannon_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def jensen_shannon_gap(effort: Effort) -> list[Evidence]:
     """q < Z*_JS < 1 for every beta, with 1 - Z*_JS <= 2 (1 - q) exp(-2 / beta) / (1 - e)
 
     As for reverse KL, the gap closes exponentially: JS is bounded, but its slope at pi- = 0 is not. With u = 1 - e,
@@ -100,7 +100,7 @@ def jensen_shannon_gap(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("jensen-shannon-monotone", BEYOND)
-def jensen_shannon_monotone(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def jensen_shannon_monotone(effort: Effort) -> list[Evidence]:
     """Z*_JS is strictly decreasing in beta, with limits 1 and q
 
     L(z) = log[z / (z + q)] - log[(1 - z) / (2 - z - q)] has L' = q / (z (z + q)) + (1 - q) / ((1 - z)(2 - z - q)) >
@@ -129,7 +129,7 @@ def jensen_shannon_monotone(formulas: Formulas, effort: Effort) -> list[Evidence
 
 
 @claim("without-term1-unbounded", BEYOND)
-def without_term1_unbounded(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def without_term1_unbounded(effort: Effort) -> list[Evidence]:
     """Z - beta log Z has no maximum: it is unbounded as Z -> 0 for every beta > 0, and convex, with a local maximum at
     Z = 1 exactly for beta < 1 (the valley is at Z = beta)"""
     z, beta = sympy.symbols("z beta", positive=True)
@@ -158,7 +158,7 @@ def floor_gate(q: Tensor, mass: Tensor) -> Tensor:
 
 
 @claim("floor-keeps-the-optimum", "Eqs. 19-20; the optimum is beyond the paper")
-def floor_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def floor_optimum(effort: Effort) -> list[Evidence]:
     """CoKL + floor has Z* = 1, pi+ = ref+: the gate is 0 for Z >= q, and below q the floor only adds upward pressure
 
     With the gate's gradient stopped, the field is grad Z - beta grad CoKL + lambda g q (ref+ - pi) in the logits.
@@ -173,20 +173,20 @@ def floor_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
         )
         best = _floor_optimum(reference)
         field = best.mass_logit_gradient() - formulas.regularizers["cokl"].logit_gradient(best, reference)
-        field = field + _floor_pull(formulas, best, reference)
-        return distance(_floor_pull(formulas, policy, reference), expected), float(field.abs().max())
+        field = field + _floor_pull(best, reference)
+        return distance(_floor_pull(policy, reference), expected), float(field.abs().max())
 
     def violations(problem: Problem) -> int:
         policy, reference = problem.policy, problem.reference
         gate = floor_gate(reference.mass, policy.mass)
-        pull = float(_floor_pull(formulas, policy, reference)[policy.correct.mask].sum())  # all correct logits together
+        pull = float(_floor_pull(policy, reference)[policy.correct.mask].sum())  # all correct logits together
         least = float(gate * reference.mass * (1 - policy.mass)) - 1e-12
         return (not pull >= 0) + (not pull >= least) if gate else 0
 
     problems = random_problems(55, effort.samples)
     value_error, stationary_error = worst_of_each(problems, errors)
     wrong = sum(map(violations, problems))
-    sampled = _sampled_floor_error(formulas, effort)
+    sampled = _sampled_floor_error(effort)
     return [
         Evidence("float64", f"{effort.samples} random pairs: field against Eq. 20", value_error, 1e-12),
         Evidence("loops", "sampled weights of batches on both sides of the gate: -g r / G", sampled, 1e-15),
@@ -195,7 +195,7 @@ def floor_optimum(formulas: Formulas, effort: Effort) -> list[Evidence]:
     ]
 
 
-def _floor_pull(formulas: Formulas, policy: Policy, reference: Policy) -> Tensor:
+def _floor_pull(policy: Policy, reference: Policy) -> Tensor:
     """(A,): the floor's descent direction in the logits of a batch of one context."""
     correct = CorrectSet.from_mask(policy.correct.mask[None])
     batch = Policy(policy.logits[None], correct), Policy(reference.logits[None], correct)
@@ -209,7 +209,7 @@ def _floor_optimum(reference: Policy) -> Policy:
     return Policy(log_probs, reference.correct)
 
 
-def _sampled_floor_error(formulas: Formulas, effort: Effort) -> float:
+def _sampled_floor_error(effort: Effort) -> float:
     """The sampled floor's weights against Eqs. 19-20 as loops over batches of 3 prompts with groups of 4."""
     generator = torch.Generator().manual_seed(60)
 
@@ -226,7 +226,7 @@ def _sampled_floor_error(formulas: Formulas, effort: Effort) -> float:
 
 
 @claim("floor-is-not-a-mass-constraint", BEYOND)
-def floor_not_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def floor_not_mass(effort: Effort) -> list[Evidence]:
     """L_floor = g q [KL(ref+ || pi+) - log Z + H(ref+)]: below the floor it anchors pi+ as CoKL does, not Z alone; with
     the gate's gradient stopped it is the gradient of no function
 
@@ -262,7 +262,7 @@ def floor_not_mass(formulas: Formulas, effort: Effort) -> list[Evidence]:
 
 
 @claim("no-reward-on-the-regularized-prompts", BEYOND)
-def no_reward(formulas: Formulas, effort: Effort) -> list[Evidence]:
+def no_reward(effort: Effort) -> list[Evidence]:
     """where the reward does not act (the paper's task shift), population CoKL leaves Z free; forward, reverse KL and JS
     hold it at q, replay pulls it to 1, w/o term 1 to 0
 
