@@ -29,7 +29,7 @@ nightly-test: $(SETUP)  ## the tests that take half a minute or more: Ray's
 	$(BIN)/python -m pytest -m nightly -n 2
 
 fuzz: $(SETUP)  ## a thousand generated cases of each property of the losses and of the parsers
-	$(BIN)/python -m pytest tests/cokl -m "fuzz or not nightly" --deselect tests/cokl/responses -n 2 --hypothesis-profile=fuzz
+	$(BIN)/python -m pytest tests/cokl -m "fuzz or not nightly" -n 2 --hypothesis-profile=fuzz
 
 check: $(SETUP)
 	$(BIN)/ruff check .

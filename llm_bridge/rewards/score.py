@@ -17,9 +17,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cokl.responses.verifier import Verifier, final_answer
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import Message
+from llm_bridge.rewards.verifier import Verifier, final_answer
 
 REWARD_MODEL = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
 ATTEMPTS = 3

@@ -19,7 +19,10 @@ from cokl.policy import CorrectSet, Policy
 MODULES = [
     importlib.import_module(f"cokl.{name}")
     for name in ("arrays", "decomposition", "floor", "groups", "grpo", "methods", "metrics", "policy", "regularizers")
-] + [importlib.import_module(name) for name in ("cokl.responses.buffer", "cokl.responses.verifier", "theory.recovery")]
+] + [
+    importlib.import_module(name)
+    for name in ("cokl.responses.buffer", "llm_bridge.rewards.verifier", "theory.recovery")
+]
 NAMES = {"torch": torch, "CorrectSet": CorrectSet, "Policy": Policy, "RowIndex": RowIndex}
 """What an example has besides its module's names, as docs/reference/index.md says."""
 WITHOUT_EXAMPLE = {"model_fingerprint", "model_folder"}

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from bandit.sweep.config import SweepConfig
 from cokl.policy import Policy
-from cokl.responses.verifier import _boxes
 from cokl.support.errors import InputError
 from cokl.support.files import read_json, read_parquet
 from cokl.support.options import from_json
 from llm_bridge.rewards.score import without_thinking
+from llm_bridge.rewards.verifier import _boxes
 from tests.cokl.cases import VARIANTS, Case
 
 pytestmark = pytest.mark.fuzz

@@ -24,7 +24,7 @@ from llm_bridge.data.rows import chat_row, math_row
 from llm_bridge.rewards.score import ATTEMPTS, REWARD_MODEL, compute_score, without_thinking
 from tests.llm_bridge.toy import make_tokenizer
 
-PAIRS = Path(__file__).parents[2] / "cokl/responses/verifier_pairs.jsonl"
+PAIRS = Path(__file__).with_name("verifier_pairs.jsonl")
 QUESTION = "Hi! What do you think of two rude cats?"
 CHAT = chat_row("chat_val", 0, "x", [{"role": "user", "content": QUESTION}])
 MATH = math_row("olympiad", 0, "x", "Two numbers?", "5, 7", multiple=True, tolerances=[0.5])

@@ -19,8 +19,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -51,7 +51,7 @@ LONGEST_ANSWER = 10_000
 MOST_BOXES = 32
 """Boxes looked at from the end, for answers that are lists."""
 MOST_PROCESSES = 4
-"""That a verifier has at once, unless it is told otherwise; fewer on a machine of fewer cores. Each takes some 150 MB."""
+"""That a verifier has at once unless it is told otherwise; fewer on a machine of fewer cores."""
 REMEMBERED = 10_000
 """Verdicts kept for repeated answers."""
 TRIES = 3

@@ -1,4 +1,4 @@
-"""The process in which answers are parsed and compared, a script that `cokl.responses.verifier` starts.
+"""The process in which answers are parsed and compared, a script that `llm_bridge.rewards.verifier` starts.
 
 Standard input brings a request in JSON a line, standard output gives the reason of its verdict a line. The kernel ends
 the process when an answer has used its CPU time, and refuses it memory beyond the limit. Standalone: it imports nothing
@@ -71,7 +71,7 @@ def judge(gold: str, answers: list[str], multiple: bool, tolerances: list[float]
         candidates.append(", ".join(answers[-len(golds) :]))
     for candidate in candidates:
         members = _members(candidate)
-        if tolerances and _all_agree([*zip(golds, allowed, strict=True)], members, lambda one, other: _within(*one, other)):
+        if _all_agree([*zip(golds, allowed, strict=False)], members, lambda one, other: _within(*one, other)):
             return "correct"
         if _all_agree(golds, members, _equal) or _equal_as_sets(gold, candidate):
             return "correct"
@@ -170,7 +170,8 @@ _PERCENT = re.compile(r"(\d+\.?\d*|\.\d+) ?\\?%")
 _NAME = re.compile(r"(?:(?:\\(?:angle|triangle) ?)?[A-Z]{2,}|\\(?:text|mathrm) ?\{ ?[A-Za-z]+ ?\}) ?=(?!.*=) ?")
 _SIGN = re.compile(r"([+-]?) ?(\\\$|[¢-¥₠-⃏])? ?(.*?) ?(\\\$|[¢-¥₠-⃏])?", re.DOTALL)
 _UNIT = re.compile(
-    r"(?<=[\w})])(?: ?\^ ?(?:\\circ|\{ ?\\circ ?\})(?: ?[CF])?| ?\\?%|(?<=[\d})]) ?(?P<bare>[A-Za-z]{2,}(?:[ /]+[A-Za-z]+)*))?"
+    r"(?<=[\w})])(?: ?\^ ?(?:\\circ|\{ ?\\circ ?\})(?: ?[CF])?| ?\\?%|"
+    r"(?<=[\d})]) ?(?P<bare>[A-Za-z]{2,}(?:[ /]+[A-Za-z]+)*))?"
     r" ?(?:\\(?:text|mathrm|mbox|textrm) ?\{[^{}]+\})? ?(?:(?<=[A-Za-z}])\^ ?\{?\d\}?)?"
 )
 _MEASURES = re.compile(
@@ -183,7 +184,8 @@ _MEASURES = re.compile(
 )
 """Words that say of what a number is: measures, and plurals of things that are counted. No number word is one."""
 _CHOICE = re.compile(
-    r"\(?([A-Z])\)?|\(([A-Z])\) .*|([A-Z])[.):] ?[^A-Z]*|(?:[Oo]ption|[Cc]hoice) \(?([A-Z])\)?|[^A-Z]*[\d})] \(([A-Z])\)"
+    r"\(?([A-Z])\)?|\(([A-Z])\) .*|([A-Z])[.):] ?[^A-Z]*|(?:[Oo]ption|[Cc]hoice) \(?([A-Z])\)?|"
+    r"[^A-Z]*[\d})] \(([A-Z])\)"
 )
 
 
@@ -230,8 +232,9 @@ def _comparable(gold: str, answer: str) -> list[tuple[str, str]]:
     """The pairs of mathematical texts one of which must be equal.
 
     What follows a number, or is the sign of a currency before it, is compared as text. Where one answer alone has it,
-    it is left out if it says of what the number is; a percentage may also be a share, and a name in front is dropped. No percent sign reaches
-    math-verify, whose parser fails on it beside the antlr4 4.9 that VeRL's configuration needs.
+    it is left out if it says of what the number is; a percentage may also be a share. So is a name in front that one
+    alone has. No percent sign reaches math-verify, whose parser fails on it beside the antlr4 4.9 that VeRL's
+    configuration needs.
     """
     if bool(_NAME.match(gold)) != bool(_NAME.match(answer)):
         gold, answer = _NAME.sub("", gold), _NAME.sub("", answer)
@@ -249,7 +252,7 @@ def _shares(text: str) -> str:
 
 
 def _measured(text: str) -> tuple[str, str]:
-    """A number, and what stands with it that is no mathematics: a currency's sign, a percent sign, words; "" for none."""
+    """A number, and what stands with it: a currency's sign, a degree or percent sign, words; "" for none."""
     sign, before, amount, behind = _SIGN.fullmatch(text).groups()  # type: ignore[union-attr]  # it fits every text
     if before or behind:
         return sign + amount, before or behind

@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cokl.responses import verifier as verifier_module
-from cokl.responses.verifier import LONGEST_ANSWER, Judgement, Verifier
 from cokl.support.errors import InputError
+from llm_bridge.rewards import verifier as verifier_module
+from llm_bridge.rewards.verifier import LONGEST_ANSWER, Judgement, Verifier
 
 PAIRS = [json.loads(line) for line in Path(__file__).with_name("verifier_pairs.jsonl").read_text().splitlines()]
 PAGE = Path(__file__).parents[3] / "docs/how-to/other-models.md"
@@ -229,7 +229,7 @@ def test_no_process_outlives_a_killed_parent(seconds):
     """Killed while the verifier starts, and after."""
     code = """
 import subprocess, threading, time
-from cokl.responses.verifier import Verifier
+from llm_bridge.rewards.verifier import Verifier
 begun = []
 class Noted(subprocess.Popen):
     def __init__(self, *arguments, **options):
