@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from cokl.responses.buffer import Buffer, CachedGroup, groups_of, model_fingerprint, model_folder
-from cokl.responses.rows import read_rows
 from cokl.support.errors import InputError
 from cokl.support.options import require
+from llm_bridge.buffer.buffer import Buffer, CachedGroup, groups_of, model_fingerprint, model_folder
+from llm_bridge.buffer.rows import read_rows
 from llm_bridge.rewards.judge import judged
 
 REQUIRED = {"prompt", "data_source", "ground_truth", "response_ids"}
@@ -29,7 +29,7 @@ def bring_buffer(
 ) -> Buffer:
     """The buffer of the prompts in a file of responses, in its order.
 
-    responses: Parquet of `cokl.responses.rows.SCHEMA`, of which REQUIRED must be there. `reward` is given by
+    responses: Parquet of `llm_bridge.buffer.rows.SCHEMA`, of which REQUIRED must be there. `reward` is given by
     `function`, a reward function of VeRL's form, or by the file. Missing prompt tokens are the chat template's.
     reference: the folder or the hub's name of the model that will train with them. thinking: given to the chat
     template. temperature: at which they were sampled. correct_above: a larger `reward` is the verdict correct.

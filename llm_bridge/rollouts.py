@@ -1,4 +1,4 @@
-"""Rollouts that VeRL or TRL has logged, as rows of `cokl.responses.rows.SCHEMA`: kept whole, or refused at their line.
+"""Rollouts that VeRL or TRL has logged, as rows of `llm_bridge.buffer.rows`: kept whole, or refused at their line.
 
 VeRL's `trainer.rollout_data_dir` holds JSON lines with input, output, gts and rewards; TRL's `completions_*.parquet`
 rows with prompt, completion and rewards. Both are text. So a response is taken as complete and gets the end token, and
@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from cokl.responses.buffer import model_folder
-from cokl.responses.rows import SCHEMA, check_rows, read_table
 from cokl.support.errors import InputError
 from cokl.support.options import require
 from llm_bridge.bring_buffer import chat_text, tokenizer_of
+from llm_bridge.buffer.buffer import model_folder
+from llm_bridge.buffer.rows import SCHEMA, check_rows, read_table
 
 LOGGED = (("input", "output"), ("prompt", "completion"))
 """What VeRL and TRL call a rollout's prompt and its response."""

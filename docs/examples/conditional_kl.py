@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from cokl.responses.buffer import Buffer, model_fingerprint
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import Buffer, model_fingerprint
 
 
 @torch.inference_mode()

@@ -6,7 +6,7 @@ from trl import GRPOTrainer
 
 from cokl import methods
 from cokl.groups import ResponseGroups, SurrogateConfig, surrogate_loss
-from cokl.responses.buffer import Buffer, DrawOrder
+from llm_bridge.buffer.buffer import Buffer, DrawOrder
 
 
 class CoKLGRPOTrainer(GRPOTrainer):

@@ -18,8 +18,8 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from llm_bridge.trainer.rows import finite_sums
 
 _TENSORS = ["prompts", "responses", "rm_scores", "response_mask"]

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
 from llm_bridge.trainer.advantages import SEQUENCE_MODES
 from llm_bridge.trainer.settings import RegularizationSettings
 

@@ -31,8 +31,8 @@ from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
 
 from cokl.groups import RegularizationRows, SurrogateConfig
-from cokl.responses.buffer import CachedGroup, prompt_key
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import CachedGroup, prompt_key
 from llm_bridge.trainer.advantages import Aggregation, regularized_advantages
 from llm_bridge.trainer.checks import draw_order, look, resumed
 from llm_bridge.trainer.metrics import gradient_share, row_metrics, without_added

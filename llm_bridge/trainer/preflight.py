@@ -16,8 +16,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
-from cokl.responses.buffer import CachedGroup
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import CachedGroup
 from llm_bridge.command import check_program, refuse
 from llm_bridge.rewards.judge import judged, load_function
 from llm_bridge.trainer.buffer_filler import BufferTrainer

@@ -21,8 +21,8 @@ from verl.utils import tensordict_utils as tu
 
 from cokl.groups import RowIndex
 from cokl.regularizers.base import Stream
-from cokl.responses.buffer import CachedGroup
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import CachedGroup
 
 CACHED_LOOP = "cached_response"
 """The agent loop that answers with the column of the same name."""

@@ -36,9 +36,7 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "cokl": Part(
-        "cokl", "cokl/*", ("cokl/support/*", "cokl/responses/*"), ("tests/cokl", "--ignore=tests/cokl/support")
-    ),
+    "cokl": Part("cokl", "cokl/*", ("cokl/support/*",), ("tests/cokl", "--ignore=tests/cokl/support")),
     "support": Part(
         "cokl",
         "cokl/support/*",

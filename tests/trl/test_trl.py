@@ -14,7 +14,7 @@ pytest.importorskip("trl")  # in a folder of its own: with a current TRL beside 
 import datasets
 from trl import GRPOConfig
 
-from cokl.responses.buffer import Buffer, CachedGroup
+from llm_bridge.buffer.buffer import Buffer, CachedGroup
 from tests.llm_bridge.toy import make_model, make_tokenizer
 
 pytestmark = pytest.mark.trl

@@ -10,7 +10,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from cokl.responses.rows import read_rows
 from cokl.support.errors import InputError
 from cokl.support.files import (
     read_json,
@@ -19,6 +18,7 @@ from cokl.support.files import (
     write_parquet,
     write_text,
 )
+from llm_bridge.buffer.rows import read_rows
 
 TABLE = pd.DataFrame({"method": ["none", "cokl"], "p_correct": [0.25, 0.5]}, index=[7, 9])
 

@@ -40,7 +40,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.workers.utils.losses import ppo_loss
 
-from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.agent_loop import CachedResponseLoop
 from llm_bridge.trainer.core import CoKLTrainer
 from llm_bridge.trainer.settings import RegularizationSettings

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("verl")
 
-from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer import buffer_filler
 from llm_bridge.trainer.buffer_filler import BufferTrainer
 

@@ -21,8 +21,8 @@ from ray.exceptions import RayTaskError
 
 import llm_bridge.experiment.trainer
 import llm_bridge.trainer.buffer_filler  # noqa: F401  registers the trainers, as the plug-in does
-from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.command import PREFLIGHT, check_program, check_version, has_options, is_main
 from llm_bridge.trainer.checks import ACCEPTED, accepted, draw_order, look
 from llm_bridge.trainer.preflight import refusals

@@ -10,7 +10,7 @@ pytest.importorskip("verl")
 from verl.utils import tensordict_utils as tu
 
 from cokl.regularizers.base import Stream
-from cokl.responses.buffer import CachedGroup
+from llm_bridge.buffer.buffer import CachedGroup
 from llm_bridge.trainer.rows import ask, join, uid_of
 
 CACHED, FRESH = 3, 2

@@ -1,7 +1,7 @@
 """The reference-correct buffer (E.3): math prompts with G_ref cached, verified responses of the reference model each.
 
-Stored as Parquet of one schema (`cokl.responses.rows`). A buffer belongs to the model that sampled it: it carries that
-model's fingerprint, and loading it for another model is refused.
+Stored as Parquet of one schema (`llm_bridge.buffer.rows`). A buffer belongs to the model that sampled it: it carries
+that model's fingerprint, and loading it for another model is refused.
 
 Assumption beyond the paper: minibatches are drawn without replacement, in a new seeded order each time all prompts have
 been drawn; all methods share the order.
@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cokl.responses.rows import OF_PROMPT, SCHEMA, check_rows, read_rows
 from cokl.support.errors import InputError
 from cokl.support.extras import not_installed
 from cokl.support.files import read_json, write_atomically, write_text
 from cokl.support.shown import shapes
+from llm_bridge.buffer.rows import OF_PROMPT, SCHEMA, check_rows, read_rows
 
 FINGERPRINTED = ("model*.safetensors", "tokenizer.json", "vocab.json", "merges.txt")
 """The files of a Hugging Face model folder that identify a model: weights and tokenizer."""
@@ -159,7 +159,7 @@ class Buffer:
         return replace(self, groups=kept)
 
     def table(self) -> pa.Table:
-        """Its rows, of `cokl.responses.rows.SCHEMA`."""
+        """Its rows, of `llm_bridge.buffer.rows.SCHEMA`."""
         rows = [
             {
                 "prompt": group.prompt,

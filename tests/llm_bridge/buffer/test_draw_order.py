@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cokl.responses.buffer import DrawOrder
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import DrawOrder
 
 
 def test_a_run_resumes_where_its_checkpoint_was_written(tmp_path):
