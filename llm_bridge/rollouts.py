@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cokl.support.errors import InputError
 from cokl.support.options import require
-from llm_bridge.bring_buffer import chat_text, tokenizer_of
+from llm_bridge.buffer.bring_buffer import chat_text, tokenizer_of
 from llm_bridge.buffer.buffer import model_folder
 from llm_bridge.buffer.rows import SCHEMA, check_rows, read_table
 
@@ -30,7 +30,7 @@ BY_HAND = "which text does not tell; docs/how-to/responses.md says how to write 
 def rows_of(
     rollouts: Sequence[Path], prompts: Path, reference: str, reward: str, thinking: bool = True
 ) -> tuple[pa.Table, list[int]]:
-    """What `llm_bridge.bring_buffer` takes, in the order of `prompts`, and the steps that the rollouts are of.
+    """What `llm_bridge.buffer.bring_buffer` takes, in the order of `prompts`, and the steps that the rollouts are of.
 
     rollouts: files of either kind. prompts: a file that VeRL trains on, with every prompt of theirs. reference: folder
     or hub's name of the model that answered. reward: the field that the verdicts are about. thinking: given to the chat

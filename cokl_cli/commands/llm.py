@@ -191,7 +191,7 @@ class BuildBuffer(Settings):
 
     def run(self) -> int:
         """Make it, and say how many prompts are solved."""
-        from llm_bridge.bring_buffer import bring_buffer
+        from llm_bridge.buffer.bring_buffer import bring_buffer
         from llm_bridge.rewards.judge import load_function
 
         function = load_function(self.reward_function) if self.reward_function else None

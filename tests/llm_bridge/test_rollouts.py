@@ -19,7 +19,7 @@ pytest.importorskip("transformers")
 import torch
 
 from cokl.support.errors import InputError
-from llm_bridge.bring_buffer import bring_buffer
+from llm_bridge.buffer.bring_buffer import bring_buffer
 from llm_bridge.data.rows import math_row, write_rows
 from llm_bridge.rollouts import rows_of
 from tests.llm_bridge.toy import make_model, make_tokenizer
