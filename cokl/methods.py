@@ -4,7 +4,7 @@ Every method is one object here: the simulator's sampled mode, the theory and th
 simulator's exact mode in float32 on a CPU does name some: `bandit.engine.fused` computes the gradients of eight
 regularizers a second time, for speed. A test holds them to those of `Method.logit_gradient` in float64: equal within
 2e-6 times one plus the coefficient times the row's largest log-ratio. A regularizer of one's own takes this module's
-path.
+path, and so do all methods that are trained beside it.
 
 Assumption beyond the paper: a method that weights only one stream of responses draws as many groups per update as CoKL
 does in both of its streams together (E.3 says so of the baselines, not of the ablations).

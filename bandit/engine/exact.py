@@ -7,7 +7,7 @@ differ in method and coefficient. A run's result does not depend on its neighbou
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
@@ -49,14 +49,21 @@ class Objective:
         return self.method.logit_gradient(policy, reference, self.betas[:, None, None])
 
 
-def objectives(runs: list[Run], split: Split) -> list[tuple[slice, Objective | FusedObjective]]:
-    """The objective of each group of neighbours in the stack of one method, and their rows."""
+def objectives(
+    runs: list[Run], split: Split, compared: Iterable[Method] = ()
+) -> list[tuple[slice, Objective | FusedObjective]]:
+    """The objective of each group of neighbours in the stack of one method, and their rows.
+
+    compared: the methods that the runs are compared with. Where the fused kernel does not know one of them, as on the
+    card of a regularizer of one's own, all are computed by the plain path.
+    """
+    fused = all(FusedObjective.knows(method) for method in compared)
     groups: list[tuple[slice, Objective | FusedObjective]] = []
     start = 0
     for method, members in itertools.groupby(runs, key=lambda run: run.method):
         betas = torch.tensor([run.beta for run in members], dtype=split.inputs.dtype).to(split.inputs.device)
         rows = slice(start, start + len(betas))
-        kind = FusedObjective if FusedObjective.applies(method, split) else Objective
+        kind = FusedObjective if fused and FusedObjective.applies(method, split) else Objective
         groups.append((rows, kind(method, betas, split)))
         start = rows.stop
     return groups

@@ -59,10 +59,13 @@ class FusedObjective:
     @staticmethod
     def applies(method: Method, split: Split) -> bool:
         """Whether the method has a fused form and the split is float32 on a CPU with correct sets of one size."""
-        regularizer = method.regularizer
-        known = type(regularizer) in _KINDS and not method.floor
         on_cpu = split.inputs.device.type == "cpu" and split.inputs.dtype == torch.float32
-        return known and on_cpu and split.correct.valid is None
+        return FusedObjective.knows(method) and not method.floor and on_cpu and split.correct.valid is None
+
+    @staticmethod
+    def knows(method: Method) -> bool:
+        """Whether the method's regularizer is one of those whose gradient is written here."""
+        return type(method.regularizer) in _KINDS
 
     def gradient(self, logits: Tensor, batch: Tensor) -> Tensor:
         """Turn logits (R, B, A) into each input's loss gradient; batch (B,) are the inputs' positions in the split."""

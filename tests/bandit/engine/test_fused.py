@@ -9,6 +9,7 @@ from bandit.engine.exact import Objective, objectives
 from bandit.engine.fused import FusedObjective
 from bandit.engine.reference import SeedTask, pretrain, seed_task
 from bandit.engine.runs import Run
+from bandit.sweep.train import steps
 from cokl import methods, regularizers
 from cokl.methods import Method
 from cokl.policy import Policy
@@ -79,3 +80,26 @@ def test_what_has_no_fused_form_takes_the_plain_path(task):
     runs.append(Run(0, methods.get("cokl_floor"), 0.1))
     assert [type(objective) for _, objective in objectives(runs, task.train)] == [FusedObjective, *[Objective] * 2]
     assert [type(objective) for _, objective in objectives(runs, double(task.train))] == [Objective] * 3
+
+
+def test_all_methods_beside_a_regularizer_of_ones_own_take_the_plain_path(task, monkeypatch):
+    """As on a card: what is compared is computed in one way. The sweep's own methods keep the fused one."""
+
+    class Own(regularizers.Regularizer):
+        name = "own"
+        label = "Own"
+
+        def value(self, policy, reference):
+            return policy.mass
+
+    monkeypatch.setitem(regularizers._registry, "own", Own())
+    taken = []
+    for kind in (FusedObjective, Objective):
+        monkeypatch.setattr(kind, "gradient", lambda self, logits, batch: taken.append(type(self)) or logits)
+    from tests.bandit.conftest import TINY
+
+    environment = dataclasses.replace(TINY.environment, actions=task.train.correct.num_actions)
+    own = dataclasses.replace(TINY, methods=("cokl", "own"), environment=environment, steps=1)
+    for config in (own, dataclasses.replace(own, methods=("cokl",))):
+        assert len(list(steps(config, task, [Run(0, methods.get("cokl"), 0.1)]))) == 2
+    assert taken == [Objective, FusedObjective]
