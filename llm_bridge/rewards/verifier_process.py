@@ -178,7 +178,7 @@ _MEASURES = re.compile(
     r"[kcdmμnMG]?(?:m|g|s|L|l|W|J|N|V|A|Hz|Pa|eV|mol|cal)|[kMG]B|h|in|ft|yd|mi|mph|lbs?|oz|min|hrs?|sec|am|pm|AM|PM|rad|"
     r"(?:kilo|centi|milli)?(?:met(?:er|re)|gram|lit(?:er|re))|inch|foot|feet|yard|mile|pound|ounce|cup|second|minute|hour|"
     r"day|week|months?|year|dollar|cent|euro|unit|person|people|per|square|sq|cubic|"
-    r"(?!hundreds|thousands|\w*illions|lakhs|crores|dozens|scores|pairs|couples|halves|thirds|quarters|\w*ths$)"
+    r"(?!hundreds|thousands|\w*illions|lakhs|crores|percents|dozens|scores|pairs|couples|halves|thirds|quarters|\w*ths$)"
     r"(?!(?:one|two|three|four|five|sixe|seven|eight|nine|ten)s$)"
     r"[a-z]{3,}(?<![su])s"
 )
