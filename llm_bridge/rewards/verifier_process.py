@@ -71,7 +71,7 @@ def judge(gold: str, answers: list[str], multiple: bool, tolerances: list[float]
         candidates.append(", ".join(answers[-len(golds) :]))
     for candidate in candidates:
         members = _members(candidate)
-        if _all_agree([*zip(golds, allowed, strict=False)], members, lambda one, other: _within(*one, other)):
+        if _all_agree([*zip(golds, allowed, strict=False)], members, lambda one, other: _within(one[0], one[1], other)):
             return "correct"
         if _all_agree(golds, members, _equal) or _equal_as_sets(gold, candidate):
             return "correct"
