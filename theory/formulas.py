@@ -35,7 +35,7 @@ __all__ = [
 
 Scalar = Any
 Formula = Callable[..., Scalar]
-regularizers = {name: registry.get(name) for name in registry.names()}
+regularizers: dict[str, Any] = {name: registry.get(name) for name in registry.names()}
 
 
 def bernoulli_kl(num, a: Scalar, b: Scalar) -> Scalar:
