@@ -13,6 +13,7 @@ from bandit.sweep.train import steps
 from cokl import methods, regularizers
 from cokl.methods import Method
 from cokl.policy import Policy
+from tests.bandit.conftest import TINY
 
 BETAS = torch.tensor([0.001, 0.1, 3.0])
 METHODS = ["none", *regularizers.names()]
@@ -21,8 +22,6 @@ METHODS = ["none", *regularizers.names()]
 @pytest.fixture(scope="module", params=[20, 200])
 def task(request) -> SeedTask:
     """A float32 task whose number of actions is, and is not, a multiple of the vector width."""
-    from tests.bandit.conftest import TINY
-
     environment = dataclasses.replace(TINY.environment, actions=request.param + 3)
     config = dataclasses.replace(TINY, environment=environment)
     return seed_task(config, 0, pretrain(config, 0, "cpu", torch.float32))
@@ -94,10 +93,13 @@ def test_all_methods_beside_a_regularizer_of_ones_own_take_the_plain_path(task, 
 
     monkeypatch.setitem(regularizers._registry, "own", Own())
     taken = []
-    for kind in (FusedObjective, Objective):
-        monkeypatch.setattr(kind, "gradient", lambda self, logits, batch: taken.append(type(self)) or logits)
-    from tests.bandit.conftest import TINY
 
+    def gradient(self, logits, batch):
+        taken.append(type(self))
+        return logits
+
+    for kind in (FusedObjective, Objective):
+        monkeypatch.setattr(kind, "gradient", gradient)
     environment = dataclasses.replace(TINY.environment, actions=task.train.correct.num_actions)
     own = dataclasses.replace(TINY, methods=("cokl", "own"), environment=environment, steps=1)
     for config in (own, dataclasses.replace(own, methods=("cokl",))):

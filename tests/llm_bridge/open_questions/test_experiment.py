@@ -86,7 +86,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(model_folder, tmp_pa
 
 
 def test_the_state_of_a_run_goes_when_its_table_is_there_and_not_before(tmp_path):
-    works = [Work(len, (), tmp_path / name) for name in ("done.parquet", "cut.parquet")]
+    works = [Work(pd.DataFrame, (), tmp_path / name) for name in ("done.parquet", "cut.parquet")]
     for work in works:
         work.path.with_suffix(".checkpoint").touch()
     works[0].path.touch()
