@@ -103,7 +103,7 @@ def write(analysis: Analysis, title: str, folder: Path) -> None:
         parts += ["## Claims", no_verdict(analysis.seeds)]
     for claim in claims:
         parts.append(f"### {claim.statement}" + (f": {claim.verdict}" if claim.verdict else ""))
-        parts.append("\n".join(f"- {line}" for line in (claim.measured, *claim.evidence)))
+        parts.append("\n".join(f"- {line}" for line in claim.lines))
     for name, caption in analysis.captions.items():
         rows = analysis.tables[name]
         shown = "No such runs."

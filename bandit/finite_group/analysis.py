@@ -187,13 +187,17 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
     corrected = [beside_exact("correctness", "p_correct", size, "probability") for size in sizes]
     claims = [
         judged(
+            "more correct",
             "Policies trained with finite groups end more correct than with the exact objective",
+            "beyond",
             "beyond the paper: Appendix B speaks of the expected update",
             corrected[0],
             corrected[1:],
         ),
         judged(
+            "largest groups",
             "Even the largest groups end with more conditional KL than the exact objective",
+            "beyond",
             "beyond the paper",
             beside_exact("conditional KL", "conditional_kl", sizes[-1], "nats"),
         ),
@@ -208,7 +212,9 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
             where = f"G = {eight:g}, {passes[step]:.1f} passes"
             claims.append(
                 judged(
+                    f"caching costs {more}",
                     f"Caching the reference groups costs {more} conditional KL than finite groups do, {when}",
+                    "beyond",
                     "beyond the paper",
                     [Measurement.of(where, what, beyond, "nats")],
                 )
@@ -220,7 +226,9 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
     for mu in sorted(set(fresh_ones["optimizer_steps"]) - {first}):
         claims.append(
             judged(
+                f"mu = {mu}",
                 f"With mu = {mu} policies end less correct and with more conditional KL",
+                "beyond",
                 "beyond the paper",
                 [
                     Measurement.of(

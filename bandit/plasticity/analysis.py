@@ -12,7 +12,7 @@ were declared before the runs. The rules from measurements to verdicts are in `c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +30,7 @@ from cokl.support.verdicts import Claim, Measurement, judged
 OTHERS = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon")
 """The paper's other regularizers of the controlled experiment."""
 REPLAY = "correct_forward_kl"
-WHERE = "The title; beyond the paper's experiments"
-_SAMPLED = ", sampled"
-"""How the place of a primary measurement ends."""
+PLACE = "The title; beyond the paper's experiments"
 _MEASURED = ["p_correct", "plasticity", "start", "to_half", "never"]
 _TITLES = {
     "p_correct": "phase-1 correctness",
@@ -205,22 +203,22 @@ def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
     than_others = "than that of the best other regularizer in the paper's controlled experiment"
     moved = [change for change in changes if change.startswith("moved")]
     others = [change for change in changes if change not in moved]
-    measured = {
-        f"At matched correctness, CoKL's policy {narrowed} {than_others}": [*differences(scored, rival, others)],
-        f"At matched correctness, CoKL's policy {narrowed} than replay's, which lacks term 2": [
-            *differences(scored, REPLAY, others)
-        ],
-        f"Replay's policy {narrowed} {than_others}": [*differences(scored, rival, others, REPLAY)],
-        f"CoKL's policy {narrowed} than the reference does": [*differences(scored, "reference", others)],
-        f"Where wrong actions become correct, CoKL's policy also learns better {than_others}, at matched correctness": [
-            *differences(scored, rival, moved)
-        ],
+    at_match = "At matched correctness, CoKL's policy"
+    elsewhere = "Where wrong actions become correct, CoKL's policy also learns better"
+    compared = {
+        "others": (f"{at_match} {narrowed} {than_others}", "cokl", rival, others),
+        "replay": (f"{at_match} {narrowed} than replay's, which lacks term 2", "cokl", REPLAY, others),
+        "replay and others": (f"Replay's policy {narrowed} {than_others}", REPLAY, rival, others),
+        "reference": (f"CoKL's policy {narrowed} than the reference does", "cokl", "reference", others),
+        "moved": (f"{elsewhere} {than_others}, at matched correctness", "cokl", rival, moved),
     }
-    return [
-        judged(statement, WHERE, [measurements[0]], [[other] for other in measurements[1:]])
-        for statement, measurements in measured.items()
-        if measurements and measurements[0].where.endswith(_SAMPLED)
-    ]
+    claims = []
+    for name, (statement, one, other, after) in compared.items():
+        first, *more = list(differences(scored, one, other, after, ["sampled"])) or [None]
+        if first is not None:
+            secondary = [*more, *differences(scored, one, other, after, ["exact"])]
+            claims.append(judged(name, statement, "beyond", PLACE, [first], [[part] for part in secondary]))
+    return claims
 
 
 def lead(scored: Scored, config: PlasticityConfig) -> str:
@@ -229,16 +227,16 @@ def lead(scored: Scored, config: PlasticityConfig) -> str:
     told = [
         measured[0].told(label(other), "plasticity")
         for other in dict.fromkeys((rival, REPLAY))
-        if (measured := list(differences(scored, other, [config.primary_change])))
+        if (measured := list(differences(scored, "cokl", other, [config.primary_change])))
     ]
     return ". ".join(told) or "There is no plasticity of CoKL and of another method to compare"
 
 
-def differences(scored: Scored, other: str, changes: list[str], one: str = "cokl") -> Iterator[Measurement]:
-    """Plasticity of one method minus another's at the match: the first change sampled, then every other one, then all
-    in expectation.
-    """
-    for mode, change in itertools.product(("sampled", "exact"), changes):
+def differences(
+    scored: Scored, one: str, other: str, changes: Iterable[str], modes: Iterable[str] = ("sampled", "exact")
+) -> Iterator[Measurement]:
+    """Plasticity of one method minus another's at the match, in each mode after each change, if the table has both."""
+    for mode, change in itertools.product(modes, changes):
         ours, theirs = (per_seed(scored.matched, method, change, mode) for method in (one, other))
         if len(ours) and len(theirs):
             what = f"plasticity of {label(one)} minus {label(other)}"

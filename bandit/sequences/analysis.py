@@ -74,12 +74,13 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
     compared = primary(made["differences"], seeds)
     own = ", ".join(f"{label(row['method'])} {row['beta']:g}" for row in chosen(last).to_dict("records"))
     lost, gained = (with_spread(100 * mean, 100 * half, 1) for mean, half in forgotten_and_learned(table))
-    told = [one.told(label(REPLAY), one.what) for one in compared]
+    told = [one.told(label(REPLAY), one.what) for one in compared.values()]
     return Analysis(
         answer=". ".join(told) or f"CoKL and {label(REPLAY)} cannot be compared: one was not trained or chose nothing",
         seeds=seeds,
         claims=[
-            judged(f"CoKL is ahead of {label(REPLAY)} in {one.what}", "beyond the paper", [one]) for one in compared
+            judged(name, f"CoKL is ahead of {label(REPLAY)} in {one.what}", "beyond", "beyond the paper", [one])
+            for name, one in compared.items()
         ],
         tables=made,
         captions=CAPTIONS,
@@ -142,16 +143,16 @@ def differences(last: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, axis=1).reset_index()
 
 
-def primary(rows: pd.DataFrame, seeds: int) -> list[Measurement]:
-    """CoKL minus replay on the prior and on the new task where both have chosen; empty where one was not trained.
+def primary(rows: pd.DataFrame, seeds: int) -> dict[str, Measurement]:
+    """CoKL minus replay by task, prior and new, where both have chosen; empty where one was not trained.
 
     rows: of `differences`.
     """
-    return [
-        Measurement("each at its own coefficient", what, row[name], row[f"{name}_half_width"], seeds)
+    return {
+        name: Measurement("each at its own coefficient", what, row[name], row[f"{name}_half_width"], seeds)
         for row in rows[(rows["method"] == REPLAY) & (rows["at"] == "chosen")].to_dict("records")
         for name, what in PRIMARY.items()
-    ]
+    }
 
 
 def named(frame: pd.DataFrame) -> pd.DataFrame:

@@ -36,7 +36,7 @@ from cokl import methods
 from cokl.metrics import dual_anchor
 from cokl.support.errors import InputError
 from cokl.support.statistics import mean_and_half_width, summarize, with_spread
-from cokl.support.verdicts import SPREAD, Claim, Measurement, judged
+from cokl.support.verdicts import SPREAD, Claim, Measurement, Origin, judged
 
 MATCHED_ADAPTATION = 90.0
 """The common target: new-task correctness that is 10% of GRPO's gain short of GRPO's."""
@@ -431,13 +431,14 @@ class _Views:
 
 
 class PaperClaim(NamedTuple):
-    """What is judged, and where the paper claims it, of language models.
+    """What is judged, who claims it, and where the paper does, of language models.
 
     parts: the measurements in one mode, in the order of preference; a claim needs all of a list.
     """
 
     statement: str
-    where: str
+    origin: Origin
+    place: str
     parts: Callable[[_Views, str], Iterable[Sequence[_Maybe]]]
 
 
@@ -445,16 +446,19 @@ _PAIRS = tuple(zip(FORWARD, REVERSE, strict=True))
 PAPER_CLAIMS = {
     "overall": PaperClaim(
         f"At {E3} CoKL has a higher Overall than each of the paper's four baselines with a KL",
+        "paper",
         "Main Results, main table",
         lambda of, mode: [[of.compare(mode, E3, "cokl", rival, "overall") for rival in (*FORWARD, *REVERSE)]],
     ),
     "tuned": PaperClaim(
         "Each at its best coefficient, CoKL has a higher Overall than every method that is no variant of it",
+        "beyond",
         "Main Results; a search over CoKL's own coefficient and other regularizers are beyond the paper",
         lambda of, mode: [[of.over_the_best_rival(mode)]],
     ),
     "pattern": PaperClaim(
         f"At {PAPER}, CoKL has a higher Overall than replay, retaining as much and adapting more",
+        "paper",
         "Main Results, main table",
         lambda of, mode: [
             [
@@ -466,26 +470,31 @@ PAPER_CLAIMS = {
     ),
     "reverse": PaperClaim(
         f"At {E3} reverse KLs forget more than forward KLs",
+        "paper",
         "Main Results",
         lambda of, mode: [[of.compare(mode, E3, *pair, "retention") for pair in _PAIRS]],
     ),
     "constrained": PaperClaim(
         f"At {E3} forward KLs adapt less than reverse KLs",
+        "beyond",
         "beyond the paper, which says that forward KLs may constrain adaptation, and compares them with none in it",
         lambda of, mode: [[of.compare(mode, E3, *pair[::-1], "adaptation") for pair in _PAIRS]],
     ),
     "tuned reverse": PaperClaim(
         "Each at its best coefficient, reverse KLs forget more than forward KLs",
+        "beyond",
         "beyond the paper: Main Results at other coefficients than E.3's",
         lambda of, mode: [[of.compare(mode, at, *pair, "retention") for pair in _PAIRS] for at in (BEST, EQUAL)],
     ),
     "search": PaperClaim(
         "Of E.3's coefficients forward KLs have the highest Overall at 1, reverse KLs at 0.001",
+        "paper",
         "E.3, search over the baselines' coefficients",
         lambda of, mode: [[part for method in SEARCHED for part in of.searched(mode, method)]],
     ),
     "dynamics": PaperClaim(
         f"At {PAPER} CoKL ends with the prior task better than GRPO without KL and the new one as well",
+        "paper",
         "E.6, training dynamics",
         lambda of, mode: [
             [
@@ -496,16 +505,19 @@ PAPER_CLAIMS = {
     ),
     "collapse": PaperClaim(
         "CoKL without term 1 retains less than half of what CoKL does",
+        "paper",
         "Ablation of the loss structure",
         lambda of, mode: [[of.collapse(mode, at)] for at in (PAPER, BEST, EQUAL)],
     ),
     "level": PaperClaim(
         f"Without term 1, CoKL at {PAPER} retains no less than GRPO without KL",
+        "beyond",
         "beyond the paper, whose table has 3.85 and whose text makes no such claim",
         lambda of, mode: [[of.level(mode, PAPER, "cokl_without_term1", "retention")]],
     ),
     "term 2": PaperClaim(
         "Without its second term, as replay, CoKL adapts less, or at equal adaptation retains less",
+        "paper",
         "Ablation of the loss structure",
         lambda of, mode: [
             [of.compare(mode, at, "cokl", "correct_forward_kl", score)]
@@ -514,6 +526,7 @@ PAPER_CLAIMS = {
     ),
     "floor": PaperClaim(
         f"The correctness floor gains CoKL less than {NEGLIGIBLE:g} point",
+        "paper",
         "Batch-level correctness floor",
         lambda of, mode: [
             [of.compare(mode, at, "cokl", "cokl_floor", score, NEGLIGIBLE)]
@@ -522,11 +535,13 @@ PAPER_CLAIMS = {
     ),
     "batches": PaperClaim(
         "Larger KL batches retain more, 32 against 8 prompts",
+        "paper",
         "KL batch analysis",
         lambda of, mode: [part for sizes in ((32, 8), (16, 8), (32, 16)) for part in of.batches(mode, *sizes)],
     ),
     "larger batches": PaperClaim(
         "KL batches above the paper's retain more, against 8 prompts",
+        "beyond",
         "beyond the paper: KL batch analysis",
         lambda of, mode: [
             part
@@ -536,16 +551,19 @@ PAPER_CLAIMS = {
     ),
     "beta": PaperClaim(
         "Beta trades off between 0.1 and 10: the larger one retains more, the smaller one adapts more",
+        "paper",
         "Sensitivity analysis",
         lambda of, mode: [of.coefficients(mode)],
     ),
     "zero-correct": PaperClaim(
         f"At {PAPER} most of CoKL's rollout groups hold a correct response",
+        "paper",
         "E.4",
         lambda of, mode: [[of.zero_correct(mode)]],
     ),
     "drift": PaperClaim(
         "Forgetting is more drift within the correct answers than drift of the correctness mass",
+        "paper",
         "Batch-level correctness floor",
         lambda of, mode: of.drifts(mode),
     ),
@@ -558,12 +576,12 @@ def judge(scored: pd.DataFrame) -> list[Claim]:
     The first list of measurements that the table has whole is the primary one, sampled before exact.
     """
     views, claims = _Views(scored), []
-    for statement, where, parts in PAPER_CLAIMS.values():
+    for name, (statement, origin, place, parts) in PAPER_CLAIMS.items():
         lists = [list(part) for mode in ("sampled", "exact") for part in parts(views, mode)]
         known = [[m for m in part if m is not None and math.isfinite(m.mean)] for part in lists]
         complete = [some for some, part in zip(known, lists, strict=True) if part and len(some) == len(part)]
         if complete:
-            claims.append(judged(statement, where, complete[0], complete[1:]))
+            claims.append(judged(name, statement, origin, place, complete[0], complete[1:]))
     return claims
 
 

@@ -23,7 +23,7 @@ from cokl.support.files import write_parquet
 from cokl.support.options import SOME, Bound, Names, Settings, at_least, require
 from cokl.support.results import HERE, Execution
 from cokl.support.statistics import mean_and_half_width, with_spread
-from cokl.support.verdicts import MINIMUM_SEEDS, Claim, Verdict
+from cokl.support.verdicts import MINIMUM_SEEDS, Claim, Evidence, Verdict
 
 ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "coverage_draws": (8, 256),
@@ -119,7 +119,7 @@ def compare(sweeps: Tables) -> pd.DataFrame:
         for claim, base in zip(judge(table), at_base, strict=True):
             enough = seeds >= MINIMUM_SEEDS and claim.verdict and base.verdict
             verdict, stands = (claim.verdict, claim.verdict == base.verdict) if enough else ("", None)
-            row = (base.statement, base.where, name, verdict, stands, claim.measured, seeds, lead, half_width)
+            row = (base.statement, base.place, name, verdict, stands, claim.primary.line, seeds, lead, half_width)
             lines.append(dict(zip(COLUMNS, row, strict=True)))
     return pd.DataFrame(lines).astype({"stands": "boolean"})
 
@@ -134,7 +134,7 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
     pairs = list(zip(leads["lead"], leads["lead_half_width"], strict=True))
     ends = " to ".join(with_spread(*pair, 3) for pair in (pairs[0], pairs[-1]))
     claims = []
-    for (statement, where), of_claim in table.groupby(["claim", "where"], sort=False):
+    for (statement, place), of_claim in table.groupby(["claim", "where"], sort=False):
         others = of_claim[~of_claim["alternative"].map(_is_no_assumption)]
         fallen = of_claim[~of_claim["stands"].fillna(True)]
         away = others[~others["stands"].fillna(True)]["alternative"]
@@ -145,9 +145,11 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
         held: Verdict = "not held" if len(away) else "held"
         claims.append(
             Claim(
+                statement,
                 f"Under every alternative assumption the same verdict: {statement}",
-                f"beyond the paper: what it leaves open; {where}",
-                "; ".join([measured, *named]),
+                "beyond",
+                f"beyond the paper: what it leaves open; {place}",
+                Evidence("", "; ".join([measured, *named])),
                 held,
             )
         )

@@ -69,9 +69,9 @@ def _record(name: str, folders: list[Path]) -> Record:
     judged = [
         {
             "statement": claim.statement,
-            "where": claim.where,
+            "where": claim.place,
             "verdict": claim.verdict or UNJUDGED,
-            "measured": [claim.measured, *claim.evidence],
+            "measured": claim.lines,
         }
         | ({"results": folder.name} if len(alike) > 1 else {})
         for folder in alike
@@ -145,7 +145,7 @@ def render(book: Mapping[str, Record]) -> str:
 
 def _rows(name: str, judged: Iterable[Record]) -> Iterator[list[str]]:
     """A row per claim, with its verdict and measurement in each of the results."""
-    from theory.report import kinds_of_evidence
+    from theory.report import in_brief
 
     by_statement: dict[tuple[str, str], list[Record]] = {}
     for claim in judged:
@@ -153,7 +153,9 @@ def _rows(name: str, judged: Iterable[Record]) -> Iterator[list[str]]:
     for (statement, where), claims_of in by_statement.items():
         measured = []
         for one in claims_of:
-            brief = kinds_of_evidence(one["measured"]) if name == THEORY else one["measured"][0]
+            brief = (
+                in_brief(line.partition(": ")[0] for line in one["measured"]) if name == THEORY else one["measured"][0]
+            )
             which = f"{one['results']}, {one['verdict']}: " if "results" in one else ""
             measured.append(which + brief.removeprefix("primary: "))
         yield [statement, where, ", ".join(one["verdict"] for one in claims_of), "<br>".join(measured)]

@@ -17,7 +17,7 @@ from bandit import labs
 from bandit.lab import Analysis, Lab
 from cokl.support.files import write_parquet
 from cokl.support.results import Execution
-from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, Evidence
 from cokl_cli.app import main
 from cokl_cli.results import finished
 from tests.bandit.conftest import TINY_FLAGS
@@ -46,7 +46,9 @@ def train(config: Squares, execution: Execution) -> dict[str, pd.DataFrame]:
 
 
 def analyse(tables, config: Squares) -> Analysis:
-    claim = Claim("Squares grow", "nowhere", f"{len(tables['squares'])} squares", "held")
+    claim = Claim(
+        "grow", "Squares grow", "beyond", "nowhere", Evidence("", f"{len(tables['squares'])} squares"), "held"
+    )
     answer = "The squares grow"
     captions = {"squares": "Every square, as in Eq. 1. Nothing else."}
     return Analysis(answer, 4, [claim], tables, captions, lambda rows: rows, tables["squares"])

@@ -41,13 +41,13 @@ its evidence, its derivation and its data.</p>
 def _article(area: str, claim: Claim, folder: Path, page: Path) -> str:
     verdict = claim.verdict or UNJUDGED
     kind = {"held": "good", "not held": "bad"}.get(verdict, "open")
-    evidence = "".join(f"<li>{text(line)}</li>" for line in (claim.measured, *claim.evidence))
+    evidence = "".join(f"<li>{text(line)}</li>" for line in claim.lines)
     derivation = f"<h4>Derivation</h4><p>{text(claim.derivation)}</p>" if claim.derivation else ""
     link = f'<a href="{text(_link(folder, page))}">{text(folder)}</a>'
     return (
         f'<details class="claim" data-verdict="{text(verdict)}">'
         f'<summary><span class="verdict {kind}">{text(verdict)}</span> {text(claim.statement)}'
-        f' <span class="source">{text(area)}{": " if claim.where else ""}{text(claim.where)}</span></summary>'
+        f' <span class="source">{text(area)}{": " if claim.place else ""}{text(claim.place)}</span></summary>'
         f"<ul>{evidence}</ul>{derivation}<p>Data: {link}</p></details>"
     )
 

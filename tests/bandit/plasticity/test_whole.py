@@ -100,8 +100,8 @@ def where(key: tuple[str, str, str]) -> str:
 def shown(claim) -> dict[str, str]:
     """What a claim says, by where it was measured."""
     lines = {}
-    for line in (claim.measured, *claim.evidence):
-        found = re.fullmatch(r"(?:primary|secondary): (.*?): plasticity of .* (-?\d.* ± \S+) mean reward", line)
+    for one in (claim.primary, *claim.secondary):
+        found = re.fullmatch(r"(.*?): plasticity of .* (-?\d.* ± \S+) mean reward", one.text)
         assert found
         place, value = found.groups()
         lines[place] = value

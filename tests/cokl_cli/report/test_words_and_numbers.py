@@ -17,7 +17,7 @@ from scipy.optimize import minimize_scalar
 
 from bandit.lab import Analysis
 from bandit.labs import LABS, labs
-from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, Evidence
 from cokl_cli.report.page import write
 from tests.cokl_cli.report.conftest import controlled_experiment
 from tests.cokl_cli.test_labs import LAB, Squares, enter
@@ -33,7 +33,7 @@ def data_of(page: Path) -> dict[str, Any]:
 
 HOSTILE = "<!--<script></script><i title='{}'>&amp; \"{}\"</i>"
 """Within a script's data too: there `<!--<script>` would make the page's end a part of the script."""
-PLACES = ("title", "answer", "note", "caption", "column", "cell", "statement", "where", "measured", "evidence",
+PLACES = ("title", "answer", "note", "caption", "column", "cell", "statement", "place", "measured", "kind", "evidence",
           "derivation")  # fmt: skip
 
 
@@ -44,7 +44,14 @@ def hostile(monkeypatch, tmp_path: Path):
 
     def analyse(tables, config) -> Analysis:
         claim = Claim(
-            said["statement"], said["where"], said["measured"], "held", (said["evidence"],), said["derivation"]
+            "name",
+            said["statement"],
+            "beyond",
+            said["place"],
+            Evidence("", said["measured"]),
+            "held",
+            (Evidence(said["kind"], said["evidence"]),),
+            said["derivation"],
         )
         table = pd.DataFrame({said["column"]: [said["cell"]]})
         captions = {"squares": said["caption"]}
