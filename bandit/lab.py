@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Analysis:
         screen: rows for a terminal.
         notes: paragraphs above the table on a terminal, and at the head of the page.
         picture: file name of the figure to look at first; "" without one.
+        titles: of tables with captions, in a few words, by which the page folds them; their captions where left out.
     """
 
     answer: str
@@ -53,6 +54,7 @@ class Analysis:
     screen: pd.DataFrame
     notes: Sequence[str] = ()
     picture: str = ""
+    titles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

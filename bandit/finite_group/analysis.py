@@ -24,9 +24,9 @@ PAPER_PASSES = 600 * 8 / 512
 
 _EXACT_OF = ["method", "beta", "optimizer_steps"]
 
-CAPTIONS = {
-    "final": "At the last step.",
-    "caching": f"Conditional KL by passes over the cached groups (the paper makes {PAPER_PASSES:.1f}).",
+TITLES = {
+    "final": "At the last step",
+    "caching": f"Conditional KL by passes over the cached groups (the paper makes {PAPER_PASSES:.1f})",
 }
 
 
@@ -43,9 +43,10 @@ def analyse(tables: Tables, config: FiniteGroupConfig) -> Analysis:
         seeds=seeds,
         claims=claims,
         tables={"final": final, "caching": caching_table(metrics)},
-        captions=CAPTIONS,
+        captions={name: f"{title}." for name, title in TITLES.items()},
+        titles=TITLES,
         readable=readable,
-        screen=readable(shown, 3).drop(columns=["mu", _TITLES["zero_correct_rate"]], errors="ignore"),
+        screen=readable(shown, 3).drop(columns=["mu", _COLUMNS["zero_correct_rate"]], errors="ignore"),
         notes=[
             f"At step {metrics['step'].max()}, optimizer steps on each batch: {first}. G is the size of the groups. "
             f"Seeds: {seeds}. {SPREAD} {note}".strip()
@@ -86,12 +87,12 @@ def readable(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
     }
     for name in [name for name in map(str, table) if f"{name}_interval" in table and "_minus_exact" not in name]:
         pairs = zip(table[name], table[f"{name}_interval"], strict=True)
-        title = _TITLES.get(name, name).replace("coverage_at_", "coverage@")
+        title = _COLUMNS.get(name, name).replace("coverage_at_", "coverage@")
         shown[title] = [with_spread(mean, interval, digits) for mean, interval in pairs]
     return pd.DataFrame({name: cells for name, cells in shown.items() if cells is not None}, index=table.index)
 
 
-_TITLES = {
+_COLUMNS = {
     "p_correct": "correctness",
     "conditional_kl": "conditional KL",
     "zero_correct_rate": "groups without a correct one",

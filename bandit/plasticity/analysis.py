@@ -64,7 +64,7 @@ def analyse(tables: Tables, config: PlasticityConfig) -> Analysis:
     columns = [f"{name}{end}" for name in ("p_correct", "plasticity", "to_half") for end in ("", "_half_width")]
     shown = shown.loc[(shown["change"] == config.primary_change) & (shown["mode"] == "sampled"), ["method", *columns]]
     change = config.primary_change
-    captions = {
+    titles = {
         "at_match": "At matched correctness of phase 1, by change of the reward",
         "coefficients": f"Every coefficient, after {change} in sampled groups",
         "match": "The coefficients that the match takes, chosen on the selection seeds",
@@ -74,7 +74,8 @@ def analyse(tables: Tables, config: PlasticityConfig) -> Analysis:
         seeds=reported_seeds(table),
         claims=judge(scored, config),
         tables={**made, "each_seed": scored.matched},
-        captions={name: f"{caption}." for name, caption in captions.items() if name in made},
+        captions={name: f"{title}." for name, title in titles.items() if name in made},
+        titles=titles,
         readable=readable,
         screen=readable(shown),
         notes=[

@@ -55,13 +55,17 @@ LEVELS = {
 PRIMARY = {"prior_correct": "correctness on the prior task", "new_correct": "correctness on the new task"}
 REPLAY = "correct_forward_kl"
 
-CAPTIONS = {
+TITLES = {
     "differences": "Correctness of CoKL minus another method's, in points, at one coefficient and at each one's own, "
-    "chosen on the selection seeds. Primary are both tasks at the chosen ones. Known are prompts that the base model "
-    f"answers correctly with probability {KNOWN:g} or more.",
-    "levels": "Every coefficient, on the selection seeds, which choose, and on the reported ones. Correctness on "
-    "either task, and the part of the prior task's that known prompts give; on the prior task the drift "
-    "D_KL(base+ || policy+), the entropy of the correct answers and the three parts of D_KL(base || policy), Eq. 7.",
+    "chosen on the selection seeds",
+    "levels": "Every coefficient, on the selection seeds, which choose, and on the reported ones",
+}
+CAPTIONS = {
+    "differences": f"{TITLES['differences']}. Primary are both tasks at the chosen ones. Known are prompts that the "
+    f"base model answers correctly with probability {KNOWN:g} or more.",
+    "levels": f"{TITLES['levels']}. Correctness on either task, and the part of the prior task's that known prompts "
+    "give; on the prior task the drift D_KL(base+ || policy+), the entropy of the correct answers and the three parts "
+    "of D_KL(base || policy), Eq. 7.",
 }
 
 
@@ -84,6 +88,7 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
         ],
         tables=made,
         captions=CAPTIONS,
+        titles=TITLES,
         readable=named,
         screen=named(made["differences"]),
         notes=[

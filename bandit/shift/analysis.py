@@ -55,17 +55,23 @@ NORMALIZED = ["retention", "adaptation", "overall"]
 DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
 EDGE = "Edge: the coefficient is the smallest or largest of its grid, so that a better one may lie outside."
 
+TITLES = {
+    "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature)",
+    "beta_search": "Beta search",
+    "kl_batch": "KL batch",
+    "decomposition": "Drift on the prior task at the end of training, Eq. 7 in nats",
+}
 CAPTIONS = {
-    "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature): Base is 100 in retention and 0 in "
+    "table1_normalized": f"{TITLES['table1_normalized']}: Base is 100 in retention and 0 in "
     "adaptation, GRPO w/o KL the reverse; Overall is their mean. Each method is at the coefficient with the highest "
     "Overall on the selection seeds. Note: edge, the coefficient is the smallest or largest of its grid, so a better "
     "one may lie outside.",
-    "beta_search": "Beta search: every coefficient, on the selection seeds, which choose, and on the reported ones: "
-    "probability of a correct answer on either task, on the prior one pass@k, exact, which depends on each prompt's "
+    "beta_search": f"{TITLES['beta_search']}: every coefficient, on the selection seeds, which choose, and on the "
+    "reported ones: probability of a correct answer on either task, on the prior one pass@k, exact, which depends on each prompt's "
     "accuracy only, and D_KL(base+ || policy+), in nats.",
-    "kl_batch": "KL batch: prompts per update against scores on the reported seeds, at the coefficients that were "
-    "trained with more than one batch size.",
-    "decomposition": "Drift on the prior task at the end of training, Eq. 7 in nats: D_KL(base || policy) = mass + "
+    "kl_batch": f"{TITLES['kl_batch']}: prompts per update against scores on the reported seeds, at the coefficients "
+    "that were trained with more than one batch size.",
+    "decomposition": f"{TITLES['decomposition']}: D_KL(base || policy) = mass + "
     "correct + incorrect; correct_share is correct / (correct + mass). Prior correctness is itself the mean "
     "correctness mass, so loss of mass is what lowers it; drift within the correct answers changes which are given.",
 }
@@ -114,6 +120,7 @@ def analyse(tables: Tables, config: ShiftConfig) -> Analysis:
         claims=judge(scored),
         tables=made,
         captions=CAPTIONS,
+        titles=TITLES,
         readable=readable,
         screen=readable(best)[["method", "beta", *NORMALIZED, "note"]],
         notes=[anchors(table), f"{SPREAD} {EDGE}"],

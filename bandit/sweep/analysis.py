@@ -59,6 +59,7 @@ def analyse(tables: Tables, config: SweepConfig) -> Analysis:
         claims=judge(table),
         tables={"matched": matched},
         captions={"matched": f"{title}."},
+        titles={"matched": title},
         readable=lambda rows: rows,
         screen=matched[["method", "beta", *columns]].rename(columns=columns),
         notes=[f"{title}. {note}".strip(), _far_from_the_match(table)],

@@ -59,7 +59,9 @@ def _lab(name: str, folder: Path) -> Section:
     notes = "".join(f"<p>{text(note)}</p>" for note in (f"{analysis.answer}.", *analysis.notes) if note)
     pictures = "".join(picture(render(drawing)) for drawing in lab.draw(tables, config).values())
     shown = {key: analysis.tables[key] for key in analysis.captions}
-    return Section(name, lab.title, notes + pictures + folded(shown, analysis.readable, analysis.captions))
+    return Section(
+        name, lab.title, notes + pictures + folded(shown, analysis.readable, analysis.titles, analysis.captions)
+    )
 
 
 def _html(sections: Sequence[Section], others: Sequence[Path]) -> str:

@@ -51,7 +51,8 @@ def analyse(tables, config: Squares) -> Analysis:
     )
     answer = "The squares grow"
     captions = {"squares": "Every square, as in Eq. 1. Nothing else."}
-    return Analysis(answer, 4, [claim], tables, captions, lambda rows: rows, tables["squares"])
+    titles = {"squares": "Every square, as in Eq. 1"}
+    return Analysis(answer, 4, [claim], tables, captions, lambda rows: rows, tables["squares"], titles=titles)
 
 
 LAB = Lab("Squares", "Square a few numbers. Resumes.", {"paper": Squares(), "quick": Squares(2)},

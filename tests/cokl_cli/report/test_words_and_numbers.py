@@ -33,8 +33,8 @@ def data_of(page: Path) -> dict[str, Any]:
 
 HOSTILE = "<!--<script></script><i title='{}'>&amp; \"{}\"</i>"
 """Within a script's data too: there `<!--<script>` would make the page's end a part of the script."""
-PLACES = ("title", "answer", "note", "caption", "column", "cell", "statement", "place", "measured", "kind", "evidence",
-          "derivation")  # fmt: skip
+PLACES = ("title", "heading", "answer", "note", "caption", "column", "cell", "statement", "place", "measured", "kind",
+          "evidence", "derivation")  # fmt: skip
 
 
 @pytest.fixture
@@ -55,8 +55,17 @@ def hostile(monkeypatch, tmp_path: Path):
         )
         table = pd.DataFrame({said["column"]: [said["cell"]]})
         captions = {"squares": said["caption"]}
+        titles = {"squares": said["heading"]}
         return Analysis(
-            said["answer"], 4, [claim], {"squares": table}, captions, lambda rows: rows, table, [said["note"]]
+            said["answer"],
+            4,
+            [claim],
+            {"squares": table},
+            captions,
+            lambda rows: rows,
+            table,
+            [said["note"]],
+            titles=titles,
         )
 
     enter(monkeypatch, "squares", dataclasses.replace(LAB, title=said["title"], analyse=analyse))
@@ -80,7 +89,7 @@ def test_no_word_of_a_lab_becomes_markup(hostile):
     assert page.count("</script>") == 2
     for place, words in said.items():
         written = html.escape(words)
-        if place in ("caption", "column"):  # which are cut at a sentence's end, or spelled out
+        if place == "column":  # which is spelled out
             written = written.partition(" title")[0] + f" title=&#x27;{place}"
         assert written in page, place
     assert page.count("&lt;i&gt;folder&lt;") >= 2
