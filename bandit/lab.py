@@ -30,7 +30,7 @@ Tables = Mapping[str, pd.DataFrame]
 class Analysis:
     """What the tables of a lab's results say, as it is shown on the screen, in results.md and on the page.
 
-    Pictures are no part of it: `Lab.draw` scores the tables again.
+    Pictures are no part of it: `Lab.draw` makes them from it.
 
     Args:
         answer: a sentence with the number that the lab is run for, and the rival that it is measured against.
@@ -43,6 +43,8 @@ class Analysis:
         notes: paragraphs above the table on a terminal, and at the head of the page.
         picture: file name of the figure to look at first; "" without one.
         titles: of tables with captions, in a few words, by which the page folds them; their captions where left out.
+        diverged: a sentence on runs that diverged, for the pictures; "" if there are none.
+        scored: what the pictures show and no table has; `Lab.draw` alone reads it.
     """
 
     answer: str
@@ -55,6 +57,8 @@ class Analysis:
     notes: Sequence[str] = ()
     picture: str = ""
     titles: Mapping[str, str] = field(default_factory=dict)
+    diverged: str = ""
+    scored: Any = None
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,8 @@ class Lab:
         presets: configurations by name, "paper" and "quick" among them.
         results: the tables that a finished folder holds, by name, with the columns that each must have.
         train: computes what `Execution.out` lacks, saves each table there as NAME.parquet, and returns them.
-        analyse: scores the tables.
-        draw: pictures by file name.
+        analyse: scores the tables, once.
+        draw: pictures by file name, of what was scored.
     """
 
     title: str
@@ -77,7 +81,7 @@ class Lab:
     results: Mapping[str, Sequence[str]]
     train: Callable[[Any, Execution], Tables]
     analyse: Callable[[Tables, Any], Analysis]
-    draw: Callable[[Tables, Any], Mapping[str, Drawing]]
+    draw: Callable[[Analysis], Mapping[str, Drawing]]
 
     def read(self, folder: Path) -> tuple[dict[str, pd.DataFrame], Any]:
         """The tables and the configuration of finished results.

@@ -52,6 +52,7 @@ def analyse(tables: Tables, config: FiniteGroupConfig) -> Analysis:
             f"Seeds: {seeds}. {SPREAD} {note}".strip()
         ],
         picture="finite_group_metrics",
+        diverged=diverged_note(metrics),
     )
 
 

@@ -44,6 +44,7 @@ _TITLES = {
 class Scored:
     """A plasticity table, scored: a row per run of phase 2, the coefficients of the match, and every method there."""
 
+    config: PlasticityConfig
     runs: pd.DataFrame
     chosen: pd.DataFrame
     matched: pd.DataFrame
@@ -52,14 +53,14 @@ class Scored:
     def of(cls, table: pd.DataFrame, config: PlasticityConfig) -> Scored:
         """From the lab's table."""
         scored, chosen = runs(table), match(table, config)
-        return cls(scored, chosen, at_match(scored, chosen, _MEASURED))
+        return cls(config, scored, chosen, at_match(scored, chosen, _MEASURED))
 
 
 def analyse(tables: Tables, config: PlasticityConfig) -> Analysis:
     """CoKL's lead over the best other regularizer, the claims, and every method at the match."""
     table = tables["plasticity"]
     scored = Scored.of(table, config)
-    made = tables_of(scored, config)
+    made = tables_of(scored)
     shown = made["at_match"]
     columns = [f"{name}{end}" for name in ("p_correct", "plasticity", "to_half") for end in ("", "_half_width")]
     shown = shown.loc[(shown["change"] == config.primary_change) & (shown["mode"] == "sampled"), ["method", *columns]]
@@ -70,9 +71,9 @@ def analyse(tables: Tables, config: PlasticityConfig) -> Analysis:
         "match": "The coefficients that the match takes, chosen on the selection seeds",
     }
     return Analysis(
-        answer=lead(scored, config),
+        answer=lead(scored),
         seeds=reported_seeds(table),
-        claims=judge(scored, config),
+        claims=judge(scored),
         tables={**made, "each_seed": scored.matched},
         captions={name: f"{title}." for name, title in titles.items() if name in made},
         titles=titles,
@@ -80,16 +81,18 @@ def analyse(tables: Tables, config: PlasticityConfig) -> Analysis:
         screen=readable(shown),
         notes=[
             f"The new reward, {change}, is learned in sampled groups: two correct actions stay correct. "
-            f"{legend(table, scored, config)}"
+            f"{legend(table, scored)}"
         ],
         picture="plasticity_tradeoff",
+        diverged=diverged_note(table),
+        scored=scored,
     )
 
 
-def tables_of(scored: Scored, config: PlasticityConfig) -> dict[str, pd.DataFrame]:
+def tables_of(scored: Scored) -> dict[str, pd.DataFrame]:
     """Every table by its name, means over the reported seeds with 95% half-widths; empty ones are left out."""
     rows = scored.runs[scored.runs["role"] == "report"]
-    primary = rows[(rows["change"] == config.primary_change) & (rows["mode"] == "sampled")]
+    primary = rows[(rows["change"] == scored.config.primary_change) & (rows["mode"] == "sampled")]
     made = {
         "at_match": summarize(scored.matched, ["change", "mode", "method"], _MEASURED),
         "coefficients": summarize(primary, START, ["p_correct", "plasticity", coverage_column(rows), "conditional_kl"]),
@@ -111,8 +114,9 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(shown)
 
 
-def legend(table: pd.DataFrame, scored: Scored, config: PlasticityConfig) -> str:
+def legend(table: pd.DataFrame, scored: Scored) -> str:
     """What stands under the tables."""
+    config = scored.config
     regularized = scored.chosen[scored.chosen["beta"] > 0].drop_duplicates("method")
     missed = [
         f"{label(row['method'])} at {row['reached']:.3f}"
@@ -192,9 +196,9 @@ def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str) -> str:
     return str(means.idxmax()) if len(means) else ""
 
 
-def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
+def judge(scored: Scored) -> list[Claim]:
     """Every claim whose primary measurement the methods and changes of a table allow."""
-    primary = config.primary_change
+    primary = scored.config.primary_change
     if primary not in set(scored.runs["change"]):
         return []
     rival = best_rival(scored.runs, scored.chosen, primary)
@@ -222,13 +226,14 @@ def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
     return claims
 
 
-def lead(scored: Scored, config: PlasticityConfig) -> str:
+def lead(scored: Scored) -> str:
     """CoKL's plasticity beside that of the best rival and of replay, in sampled groups where there are any."""
-    rival = best_rival(scored.runs, scored.chosen, config.primary_change)
+    primary = scored.config.primary_change
+    rival = best_rival(scored.runs, scored.chosen, primary)
     told = [
         measured[0].told(label(other), "plasticity")
         for other in dict.fromkeys((rival, REPLAY))
-        if (measured := list(differences(scored, "cokl", other, [config.primary_change])))
+        if (measured := list(differences(scored, "cokl", other, [primary])))
     ]
     return ". ".join(told) or "There is no plasticity of CoKL and of another method to compare"
 

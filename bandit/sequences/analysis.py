@@ -97,6 +97,7 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
             diverged_note(table),
         ],
         picture="sequences_correctness",
+        diverged=diverged_note(table),
     )
 
 

@@ -67,8 +67,8 @@ CAPTIONS = {
     "Overall on the selection seeds. Note: edge, the coefficient is the smallest or largest of its grid, so a better "
     "one may lie outside.",
     "beta_search": f"{TITLES['beta_search']}: every coefficient, on the selection seeds, which choose, and on the "
-    "reported ones: probability of a correct answer on either task, on the prior one pass@k, exact, which depends on each prompt's "
-    "accuracy only, and D_KL(base+ || policy+), in nats.",
+    "reported ones: probability of a correct answer on either task, on the prior one pass@k, exact, which depends on "
+    "each prompt's accuracy only, and D_KL(base+ || policy+), in nats.",
     "kl_batch": f"{TITLES['kl_batch']}: prompts per update against scores on the reported seeds, at the coefficients "
     "that were trained with more than one batch size.",
     "decomposition": f"{TITLES['decomposition']}: D_KL(base || policy) = mass + "
@@ -109,15 +109,15 @@ _Maybe = Measurement | None  # None, or a mean that is NaN, where the table lack
 def analyse(tables: Tables, config: ShiftConfig) -> Analysis:
     """Whether CoKL has the best balance, the paper's claims, and every method's scores; the table is scored once."""
     table = tables["shift"]
-    scored = score(table)
-    made = tables_of(scored)
+    views = Views(score(table))
+    made = tables_of(views)
     normalized = made["table1_normalized"]
     mode = "sampled" if "sampled" in set(normalized["mode"]) else "exact"
     best = normalized[normalized["mode"] == mode]
     return Analysis(
-        answer=balance(scored, mode),
+        answer=balance(views, mode),
         seeds=reported_seeds(table),
-        claims=judge(scored),
+        claims=judge(views),
         tables=made,
         captions=CAPTIONS,
         titles=TITLES,
@@ -125,6 +125,7 @@ def analyse(tables: Tables, config: ShiftConfig) -> Analysis:
         screen=readable(best)[["method", "beta", *NORMALIZED, "note"]],
         notes=[anchors(table), f"{SPREAD} {EDGE}"],
         picture=f"shift_tradeoff_{mode}",
+        diverged=diverged_note(table),
     )
 
 
@@ -258,20 +259,17 @@ def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
-def tables_of(scored: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Every table of the lab by file name, numbers with their NAME_half_width beside them.
-
-    Raises InputError if the scored table lacks the selection seeds.
-    """
-    scored = scored.copy()
+def tables_of(views: Views) -> dict[str, pd.DataFrame]:
+    """Every table of the lab by file name, numbers with their NAME_half_width beside them."""
+    scored = views.scored.copy()
     scored["drift"] = scored[DRIFTS].sum(axis=1)
     scored["correct_share"] = scored["correct_drift"] / (scored["correct_drift"] + scored["mass_drift"])
-    last = final_rows(reported_rows(scored, best_coefficients(scored)))
+    last = final_rows(reported_rows(scored, views.best))
     by = ["mode", "method", "beta", "kl_prompts"]
     drifts = ["conditional_kl", *DRIFTS, "drift", "correct_share"]
     return {
         "table1_normalized": summarize(last, [*by, "edge"], NORMALIZED),
-        "beta_search": _beta_search(scored),
+        "beta_search": _beta_search(scored, views.best),
         "kl_batch": _kl_batch(scored),
         "decomposition": summarize(last[last["method"] != "base"], by, drifts),
     }
@@ -291,11 +289,11 @@ def anchors(table: pd.DataFrame) -> str:
     return "\n".join([*lines, f"{note}."] if note else lines)
 
 
-def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
+def _beta_search(scored: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
     rows = undetermined_as_nan(main_rows(final_rows(scored)), "selection")
     by = ["mode", "role", "method", "beta", "kl_prompts"]
     search = summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
-    chosen = pd.MultiIndex.from_frame(best_coefficients(scored)[["mode", "method", "beta"]])
+    chosen = pd.MultiIndex.from_frame(best[["mode", "method", "beta"]])
     return search.assign(best=pd.MultiIndex.from_frame(search[["mode", "method", "beta"]]).isin(chosen))
 
 
@@ -320,8 +318,11 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
-class _Views:
-    """The reported seeds' final rows of a scored table in each mode and setting."""
+class Views:
+    """The reported seeds' final rows of a scored table in each mode and setting.
+
+    Raises InputError if the table lacks the selection seeds.
+    """
 
     def __init__(self, scored: pd.DataFrame) -> None:
         self.scored = scored
@@ -446,7 +447,7 @@ class PaperClaim(NamedTuple):
     statement: str
     origin: Origin
     place: str
-    parts: Callable[[_Views, str], Iterable[Sequence[_Maybe]]]
+    parts: Callable[[Views, str], Iterable[Sequence[_Maybe]]]
 
 
 _PAIRS = tuple(zip(FORWARD, REVERSE, strict=True))
@@ -577,12 +578,12 @@ PAPER_CLAIMS = {
 }
 
 
-def judge(scored: pd.DataFrame) -> list[Claim]:
+def judge(views: Views) -> list[Claim]:
     """Every claim that the methods, modes, coefficients and KL batches of a scored table allow to be judged.
 
     The first list of measurements that the table has whole is the primary one, sampled before exact.
     """
-    views, claims = _Views(scored), []
+    claims = []
     for name, (statement, origin, place, parts) in PAPER_CLAIMS.items():
         lists = [list(part) for mode in ("sampled", "exact") for part in parts(views, mode)]
         known = [[m for m in part if m is not None and math.isfinite(m.mean)] for part in lists]
@@ -592,9 +593,8 @@ def judge(scored: pd.DataFrame) -> list[Claim]:
     return claims
 
 
-def balance(scored: pd.DataFrame, mode: str) -> str:
+def balance(views: Views, mode: str) -> str:
     """CoKL's Overall beside that of the best rival, each method at its best coefficient."""
-    views = _Views(scored)
     lead, rival = views.over_the_best_rival(mode), views.best_rival(mode)
     if lead is None or rival is None or not math.isfinite(lead.mean):
         return "There is no Overall of CoKL and of another method to compare"

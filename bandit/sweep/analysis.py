@@ -64,6 +64,7 @@ def analyse(tables: Tables, config: SweepConfig) -> Analysis:
         screen=matched[["method", "beta", *columns]].rename(columns=columns),
         notes=[f"{title}. {note}".strip(), _far_from_the_match(table)],
         picture="figure2_tradeoff",
+        scored=table,
     )
 
 

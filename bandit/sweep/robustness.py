@@ -24,6 +24,7 @@ from cokl.support.options import SOME, Bound, Names, Settings, at_least, require
 from cokl.support.results import HERE, Execution
 from cokl.support.statistics import mean_and_half_width, with_spread
 from cokl.support.verdicts import MINIMUM_SEEDS, Claim, Evidence, Verdict
+from figures.marks import Drawing
 
 ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "coverage_draws": (8, 256),
@@ -199,6 +200,6 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
     )
 
 
-def draw(tables: Tables, config: RobustnessConfig) -> dict[str, Any]:
+def draw(analysis: Analysis) -> dict[str, Drawing]:
     """No pictures: its table is all."""
     return {}

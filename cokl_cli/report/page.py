@@ -55,9 +55,9 @@ def _lab(name: str, folder: Path) -> Section:
     from bandit.labs import labs
 
     lab = labs()[name]
-    tables, config, analysis = read(name, folder)
+    analysis = read(name, folder)[2]
     notes = "".join(f"<p>{text(note)}</p>" for note in (f"{analysis.answer}.", *analysis.notes) if note)
-    pictures = "".join(picture(render(drawing)) for drawing in lab.draw(tables, config).values())
+    pictures = "".join(picture(render(drawing)) for drawing in lab.draw(analysis).values())
     shown = {key: analysis.tables[key] for key in analysis.captions}
     return Section(
         name, lab.title, notes + pictures + folded(shown, analysis.readable, analysis.titles, analysis.captions)

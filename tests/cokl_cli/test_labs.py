@@ -56,7 +56,7 @@ def analyse(tables, config: Squares) -> Analysis:
 
 
 LAB = Lab("Squares", "Square a few numbers. Resumes.", {"paper": Squares(), "quick": Squares(2)},
-          {"squares": ["the_square"]}, train, analyse, lambda tables, config: {})  # fmt: skip
+          {"squares": ["the_square"]}, train, analyse, lambda analysis: {})  # fmt: skip
 
 
 def enter(monkeypatch, name: str, lab: object) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bandit.finite_group import figures as finite_group
 from bandit.shift import figures as shift
-from bandit.shift.analysis import score, tables_of
+from bandit.shift.analysis import Views, score, tables_of
 from bandit.sweep.figures import dynamics, tradeoff
 from llm_bridge.report import figures as llm
 from tests.bandit.finite_group.tables import made_metrics
@@ -30,7 +30,7 @@ def picked(marks: pd.DataFrame, **values: object) -> pd.DataFrame:
 
 def shift_tables_of(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What the lab's figures are drawn from."""
-    return tables_of(score(table))
+    return tables_of(Views(score(table)))
 
 
 def noisy_sweep() -> pd.DataFrame:

@@ -38,7 +38,7 @@ def made(levels=LEVELS, change="narrowed-2", selection=LEVELS) -> pd.DataFrame:
 
 def judge(table: pd.DataFrame, config: PlasticityConfig) -> list[Claim]:
     """The claims of a table."""
-    return analysis.judge(Scored.of(table, config), config)
+    return analysis.judge(Scored.of(table, config))
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_every_table_of_the_report_is_the_plain_loops(lab, expected, tmp_path):
 def test_every_measurement_of_the_claims_is_the_plain_loops(lab, expected):
     found = oracle.differences(expected.to_dict("records"), CONFIG)
     names = ("rival", "replay", "conditioning", "reference")
-    claims = judge(Scored.of(lab, CONFIG), CONFIG)
+    claims = judge(Scored.of(lab, CONFIG))
     assert len(claims) == 5
     for name, claim in zip(names, claims, strict=False):
         moved = [key for key in found if key[0] == name and key[1].startswith("moved")]

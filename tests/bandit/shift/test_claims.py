@@ -9,6 +9,7 @@ import pytest
 
 from bandit.shift import analysis as claims
 from bandit.shift import analysis as score
+from bandit.shift.analysis import Views
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import NONE, POINTS, shift_table
 
@@ -20,7 +21,7 @@ def verdict(points: dict, name: str, **options) -> str | None:
 
 def judged(table: pd.DataFrame, name: str) -> Claim:
     """The claim of this name, of which there is one."""
-    (claim,) = [claim for claim in claims.judge(score.score(table)) if claim.name == name]
+    (claim,) = [claim for claim in claims.judge(Views(score.score(table))) if claim.name == name]
     return claim
 
 
@@ -133,13 +134,13 @@ def test_beta_is_judged_within_the_papers_range():
 
 def test_a_claim_of_several_parts_is_not_judged_on_some_of_them():
     points = {name: ends for name, ends in POINTS.items() if name != "correct_reverse_kl"}
-    found = {claim.name for claim in claims.judge(score.score(shift_table(points)))}
+    found = {claim.name for claim in claims.judge(Views(score.score(shift_table(points))))}
     assert set(PLACES) - found == {"overall", "reverse", "constrained", "tuned reverse", "search", "larger batches"}
 
 
 def test_the_primary_measurement_is_the_sampled_one_at_the_declared_place():
     both = pd.concat([shift_table(batches=(16, 8, 32, 64)).assign(mode=m) for m in ("exact", "sampled")])
-    judgements = claims.judge(score.score(both.reset_index(drop=True)))
+    judgements = claims.judge(Views(score.score(both.reset_index(drop=True))))
     assert [claim.name for claim in judgements] == [*PLACES] == [*claims.PAPER_CLAIMS]
     for claim, place in zip(judgements, PLACES.values(), strict=True):
         assert claim.primary.text.startswith(f"{place}: ")
@@ -181,7 +182,7 @@ def test_a_cokl_that_retains_nothing_cannot_show_a_collapse():
 @pytest.mark.parametrize("missing", ["cokl", "cokl_without_term1"])
 def test_without_either_of_its_methods_a_collapse_is_not_measured(missing: str):
     points = {method: at for method, at in POINTS.items() if method != missing}
-    assert not [c for c in claims.judge(score.score(shift_table(points))) if c.name == "collapse"]
+    assert not [c for c in claims.judge(Views(score.score(shift_table(points)))) if c.name == "collapse"]
 
 
 @pytest.mark.parametrize(("gain", "expected"), [(0.5, "held"), (0.8, "held"), (1.2, "not held"), (1.5, "not held")])

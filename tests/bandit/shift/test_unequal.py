@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bandit.shift import analysis as score
-from bandit.shift.analysis import PAPER_CLAIMS, judge
+from bandit.shift.analysis import PAPER_CLAIMS, Views, judge
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
 from tests.oracles.intervals import half_width
@@ -64,7 +64,7 @@ def noisy() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def noisy_claims(noisy) -> list[Claim]:
     """What is judged on it."""
-    return judge(score.score(noisy))
+    return judge(Views(score.score(noisy)))
 
 
 def seeds_scores(table: pd.DataFrame, method: str, beta: float, prompts: int = 16) -> dict[str, np.ndarray]:
