@@ -1,7 +1,7 @@
 """What a lab is to everything that iterates over labs: the command line, the page and the logbook.
 
-A lab is a package with at most four modules: `config` (a frozen dataclass and its presets), `train`, `analysis`
-and `figures`. `bandit.labs.LABS` lists those of this package; another package's is named by an entry point.
+A lab is a package whose module `lab` has a `LAB`, made of `config` (a frozen dataclass and its presets), `train`,
+`analysis` and `figures`. `bandit.labs.LABS` lists those of this package; another package's is named by an entry point.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pandas as pd
 
 from bandit.config import changed
 from bandit.engine.runs import resolve_device
-from bandit.lab import Analysis, Tables
+from bandit.lab import Analysis, Lab, Tables
 from bandit.sweep.analysis import coverage_leads, judge, matched_coefficients
 from bandit.sweep.config import PRESETS as SWEEPS
 from bandit.sweep.config import SweepConfig
@@ -203,3 +203,14 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
 def draw(analysis: Analysis) -> dict[str, Drawing]:
     """No pictures: its table is all."""
     return {}
+
+
+LAB = Lab(
+    title="What the controlled experiment's verdicts rest on",
+    summary="Vary each assumption of the sweep, one at a time, and say of each verdict whether it stands. Resumes.",
+    presets=PRESETS,
+    results={"robustness": COLUMNS},
+    train=train,
+    analyse=analyse,
+    draw=draw,
+)
