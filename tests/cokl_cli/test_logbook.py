@@ -70,7 +70,7 @@ def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):
     page, book = made(tmp_path, results / "four")
     assert set(book) == {"sweep"}
     for name in ("theory", "finite-group", "shift", "sequences", "plasticity"):
-        title = logbook.listed()[name]
+        title = logbook.listed()[name].title
         (row,) = [line for line in page.splitlines() if line.startswith(f"| {title} |")]
         assert row.endswith("|  |  | not run here |")
         assert f"<summary>{title}</summary>" not in page
@@ -108,8 +108,9 @@ def test_results_of_another_setting_with_the_same_counts_are_not_the_entrys(resu
 
 
 def test_a_quick_check_of_the_theory_says_so():
-    assert logbook._command("theory", {"effort": "quick", "only": []}) == "cokl theory check --effort quick"
-    assert logbook._command("theory", {"effort": "full", "only": []}) == "cokl theory check"
+    theory = logbook.listed()["theory"]
+    assert theory.made_by({"effort": "quick", "only": []}) == "cokl theory check --effort quick"
+    assert theory.made_by({"effort": "full", "only": []}) == "cokl theory check"
 
 
 def test_a_claim_judged_in_two_runs_is_one_row_with_both():

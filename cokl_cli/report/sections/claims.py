@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cokl.support.verdicts import Claim
 from cokl_cli.report.logbook import UNJUDGED
-from cokl_cli.results import claims, titles
+from cokl_cli.results import sources
 from figures.page import Section, text
 
 Judged = tuple[str, Claim, Path]
@@ -18,7 +18,8 @@ Judged = tuple[str, Claim, Path]
 
 def judged(shown: Mapping[str, Path]) -> list[Judged]:
     """Every claim that the results allow to be judged."""
-    return [(titles()[name], claim, folder) for name, folder in shown.items() for claim in claims(name, folder)]
+    known = sources()
+    return [(known[name].title, claim, at) for name, at in shown.items() for claim in known[name].claims(at)]
 
 
 def section(rows: Sequence[Judged], page: Path) -> Section:

@@ -13,7 +13,7 @@ from cokl.support.verdicts import Claim, Evidence, Verdict
 from cokl_cli.report import page
 from cokl_cli.report.sections import claims, headline
 from cokl_cli.report.sections.claims import Judged
-from cokl_cli.results import finished, titles
+from cokl_cli.results import finished, sources
 from tests.bandit.shift.tables import shift_table
 
 COLOURS: list[tuple[Verdict | None, str]] = [
@@ -99,7 +99,7 @@ def test_each_result_has_its_own_claims():
         "shift": ["not held"],
     }
     judged: list[Judged] = [
-        (titles()[name], Claim("", "", "paper", "", Evidence("", ""), verdict), Path(name))
+        (sources()[name].title, Claim("", "", "paper", "", Evidence("", ""), verdict), Path(name))
         for name in verdicts
         for verdict in verdicts[name]
     ]
