@@ -149,6 +149,12 @@ def test_the_logbooks_verdicts_are_those_of_the_stored_check(tmp_path):
     assert (right.verdict, right.secondary) == ("held", ())
 
 
+def test_who_makes_a_claim_is_what_its_source_says():
+    assert {one.origin for one in CLAIMS.values()} == {"paper", "beyond"}
+    for one in CLAIMS.values():
+        assert (one.origin == "beyond") == ("beyond" in one.source), one.name
+
+
 def counted(pieces: dict[str, list[float]]) -> list[Checked]:
     """Claims whose pieces of evidence have these errors, of which up to 0.1 is accepted; each took 1.25 s more."""
     return [

@@ -10,6 +10,8 @@ import pytest
 from bandit.shift import analysis as claims
 from bandit.shift import analysis as score
 from bandit.shift.analysis import Views
+from bandit.shift.config import ShiftConfig
+from bandit.shift.figures import draw
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import NONE, POINTS, shift_table
 
@@ -177,6 +179,19 @@ def test_less_than_half_is_of_what_cokl_retains(prior: float, expected: str):
 def test_a_cokl_that_retains_nothing_cannot_show_a_collapse():
     points = {**POINTS, "cokl": {1.0: (0.3, 0.9, 0.5, 1.5)}, "cokl_without_term1": {1.0: (0.25, 0.9, 0.5, 1.5)}}
     assert verdict(points, "collapse") != "held"
+
+
+def test_who_makes_a_claim_is_what_its_place_says():
+    """What is beyond the paper is called so where a reader sees it, and nothing else is."""
+    said = {name: "beyond" in claim.place for name, claim in claims.PAPER_CLAIMS.items()}
+    assert said == {name: claim.origin == "beyond" for name, claim in claims.PAPER_CLAIMS.items()}
+
+
+def test_the_coefficients_of_a_table_are_chosen_once_for_claims_tables_and_pictures(monkeypatch):
+    chosen, choose = [], claims.best_coefficients
+    monkeypatch.setattr(claims, "best_coefficients", lambda scored: chosen.append(scored) or choose(scored))
+    assert draw(claims.analyse({"shift": shift_table()}, ShiftConfig()))
+    assert len(chosen) == 1
 
 
 @pytest.mark.parametrize("missing", ["cokl", "cokl_without_term1"])

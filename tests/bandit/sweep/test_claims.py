@@ -28,7 +28,8 @@ def changed(method: str, beta: float, point: tuple[float, float, float]) -> dict
 
 def test_all_claims_hold_on_data_that_supports_them():
     verdicts = claims.judge(sweep_table(GOOD))
-    assert len(verdicts) == 8
+    assert len({claim.name for claim in verdicts}) == len(verdicts) == 8
+    assert all((claim.origin == "beyond") == ("beyond" in claim.place) for claim in verdicts)
     assert all(claim.verdict == "held" for claim in verdicts)
 
 
