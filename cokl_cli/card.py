@@ -138,12 +138,11 @@ def answer(means: pd.DataFrame, method: str) -> str:
             f"{label(method)} is not comparable: its coefficients diverge or do not reach this correctness; scale its "
             "value"
         )
-    by_method = means.set_index("method")
+    by_method = {row["method"]: row for row in means.to_dict("records")}
     told = []
     for column, name in ((coverage, coverage_label(coverage).lower()), ("plasticity", "plasticity")):
         own, ours = (
-            with_spread(by_method.loc[one, column], by_method.loc[one, f"{column}_half_width"], 3)
-            for one in (method, "cokl")
+            with_spread(by_method[one][column], by_method[one][f"{column}_half_width"], 3) for one in (method, "cokl")
         )
         told.append(f"{name} {own}, CoKL's {ours}")
     return f"{label(method)}: " + "; ".join(told)
