@@ -132,18 +132,15 @@ def rows(means: pd.DataFrame, checks: Mapping[str, str]) -> pd.DataFrame:
 
 def answer(means: pd.DataFrame, method: str) -> str:
     """The first line: what a method keeps and what can be learned after it, beside CoKL. means: of `matched`."""
-    comparable, coverage = means[~means["far"]]["method"], coverage_column(means)
-    if method not in set(comparable):
+    found, coverage = {row["method"]: row for row in means.to_dict("records")}, coverage_column(means)
+    if method not in found or found[method]["far"]:
         return (
             f"{label(method)} is not comparable: its coefficients diverge or do not reach this correctness; scale its "
             "value"
         )
-    by_method = {row["method"]: row for row in means.to_dict("records")}
     told = []
     for column, name in ((coverage, coverage_label(coverage).lower()), ("plasticity", "plasticity")):
-        own, ours = (
-            with_spread(by_method[one][column], by_method[one][f"{column}_half_width"], 3) for one in (method, "cokl")
-        )
+        own, ours = (with_spread(found[one][column], found[one][f"{column}_half_width"], 3) for one in (method, "cokl"))
         told.append(f"{name} {own}, CoKL's {ours}")
     return f"{label(method)}: " + "; ".join(told)
 

@@ -219,10 +219,10 @@ def judge(scored: Scored) -> list[Claim]:
     }
     claims = []
     for name, (statement, one, other, after) in compared.items():
-        first, *more = list(differences(scored, one, other, after, ["sampled"])) or [None]
-        if first is not None:
-            secondary = [*more, *differences(scored, one, other, after, ["exact"])]
-            claims.append(judged(name, statement, "beyond", PLACE, [first], [[part] for part in secondary]))
+        sampled = list(differences(scored, one, other, after, ["sampled"]))
+        if sampled:
+            secondary = [*sampled[1:], *differences(scored, one, other, after, ["exact"])]
+            claims.append(judged(name, statement, "beyond", PLACE, sampled[:1], [[part] for part in secondary]))
     return claims
 
 

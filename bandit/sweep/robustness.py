@@ -170,7 +170,7 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
         held: Verdict = "not held" if len(away) else "held"
         claims.append(
             Claim(
-                statement,
+                str(statement),
                 f"Under every alternative assumption the same verdict: {statement}",
                 "beyond",
                 f"beyond the paper: what it leaves open; {place}",
