@@ -19,6 +19,7 @@ from matplotlib.colors import to_hex
 
 from bandit.finite_group import analysis as finite_group_analysis
 from bandit.finite_group import figures as finite_group
+from bandit.finite_group.config import FiniteGroupConfig
 from bandit.plasticity import analysis as plasticity_analysis
 from bandit.plasticity import figures as plasticity
 from bandit.sequences import analysis as sequences_analysis
@@ -275,9 +276,8 @@ def test_the_plasticity_is_drawn_as_its_axes_say_with_bars_where_seeds_are_not_f
 
 def test_the_finite_groups_are_drawn_as_their_axes_say():
     metrics = made_metrics()
-    picture = render(
-        finite_group.draw(finite_group_analysis.analyse({"finite_group": metrics}, None))["finite_group_metrics"]
-    )  # type: ignore[arg-type]
+    analysis = finite_group_analysis.analyse({"finite_group": metrics}, FiniteGroupConfig())
+    picture = render(finite_group.draw(analysis)["finite_group_metrics"])
     columns = {"Correctness": "p_correct", "Coverage@8": "coverage_at_8", "Conditional KL [nats]": "conditional_kl"}
     mus = sorted(metrics["optimizer_steps"].unique())
     last = metrics[metrics["step"] == metrics["step"].max()]

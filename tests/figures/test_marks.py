@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from bandit.finite_group import figures as finite_group
+from bandit.finite_group.analysis import final_table
 from bandit.shift import figures as shift
 from bandit.shift.analysis import Views, score, tables_of
 from bandit.sweep.figures import dynamics, tradeoff
@@ -141,7 +142,7 @@ def test_a_sweep_of_few_seeds_is_drawn_seed_by_seed():
 
 def test_the_finite_group_labs_metrics():
     metrics = made_metrics()
-    marks = finite_group.metrics(metrics).marks
+    marks = finite_group.metrics(final_table(metrics), 3).marks
     last = metrics[metrics["step"] == 50]
     for (method, groups, steps), rows in last.groupby(["method", "groups", "optimizer_steps"]):
         for column in ("p_correct", "coverage_at_8", "conditional_kl"):

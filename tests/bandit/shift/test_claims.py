@@ -189,7 +189,12 @@ def test_who_makes_a_claim_is_what_its_place_says():
 
 def test_the_coefficients_of_a_table_are_chosen_once_for_claims_tables_and_pictures(monkeypatch):
     chosen, choose = [], claims.best_coefficients
-    monkeypatch.setattr(claims, "best_coefficients", lambda scored: chosen.append(scored) or choose(scored))
+
+    def counted(scored: pd.DataFrame) -> pd.DataFrame:
+        chosen.append(scored)
+        return choose(scored)
+
+    monkeypatch.setattr(claims, "best_coefficients", counted)
     assert draw(claims.analyse({"shift": shift_table()}, ShiftConfig()))
     assert len(chosen) == 1
 
