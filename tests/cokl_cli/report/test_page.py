@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from cokl.support.errors import InputError
@@ -14,6 +15,7 @@ from cokl_cli.report import page
 from cokl_cli.report.sections import claims, headline
 from cokl_cli.report.sections.claims import Judged
 from cokl_cli.results import finished, sources
+from figures.page import table
 from tests.bandit.shift.tables import shift_table
 
 COLOURS: list[tuple[Verdict | None, str]] = [
@@ -82,6 +84,15 @@ def test_only_decided_claims_are_good_or_bad(verdict, colour, tmp_path: Path):
     assert f'data-verdict="{shown}"><summary><span class="verdict {colour}">{shown}</span> a statement' in body
     assert "<ul><li>2 ± 1</li><li>float64: all q</li></ul>" in body
     assert re.findall('<a href="(.*?)">', body) == ["lab"]
+
+
+def test_a_tables_best_cells_are_those_that_are_said_to_be():
+    """And no cell is for the asterisks in it."""
+    frame = pd.DataFrame({"method": ["**a**", "b"], "score": ["1.0", "2.0"]})
+    shown = table(frame, best=pd.DataFrame({"method": [False, False], "score": [False, True]}))
+    assert re.findall(r"<td(.*?)>(.*?)</td>", shown) == [
+        ("", "**a**"), ("", "1.0"), ("", "b"), (' class="best"', "2.0"),
+    ]  # fmt: skip
 
 
 def test_verdicts_are_counted():
