@@ -278,6 +278,7 @@ def test_the_finite_groups_are_drawn_as_their_axes_say():
     metrics = made_metrics()
     analysis = finite_group_analysis.analyse({"finite_group": metrics}, FiniteGroupConfig())
     picture = render(finite_group.draw(analysis)["finite_group_metrics"])
+    assert f"means over {metrics['seed'].nunique()} seeds at" in picture.caption
     columns = {"Correctness": "p_correct", "Coverage@8": "coverage_at_8", "Conditional KL [nats]": "conditional_kl"}
     mus = sorted(metrics["optimizer_steps"].unique())
     last = metrics[metrics["step"] == metrics["step"].max()]

@@ -12,7 +12,17 @@ from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, largest, pro
 from theory.claims import registered_claims
 from theory.formulas import Formulas
 from theory.provers.intervals import Proof
-from theory.report import Checked, check_and_save, check_claims, judged, summary, to_json, to_markdown, to_text
+from theory.report import (
+    Checked,
+    check_and_save,
+    check_claims,
+    in_brief,
+    judged,
+    summary,
+    to_json,
+    to_markdown,
+    to_text,
+)
 
 CLAIMS = registered_claims()
 SOURCES = [
@@ -147,6 +157,13 @@ def test_the_logbooks_verdicts_are_those_of_the_stored_check(tmp_path):
     assert wrong.primary.text.startswith("all groups, ")
     assert [one.kind for one in wrong.secondary] == ["float64"]
     assert (right.verdict, right.secondary) == ("held", ())
+
+
+def test_kinds_of_evidence_are_said_once_with_proofs_first():
+    """A proof of the whole statement makes those of its parts superfluous."""
+    part = "proved in Coq in part (the limits)"
+    assert in_brief(["float64", part, "loops", "float64"]) == f"{part}, float64, loops"
+    assert in_brief(["float64", part, "proved in Coq"]) == "proved in Coq, float64"
 
 
 def test_who_makes_a_claim_is_what_its_source_says():

@@ -181,6 +181,14 @@ def test_a_cokl_that_retains_nothing_cannot_show_a_collapse():
     assert verdict(points, "collapse") != "held"
 
 
+def test_a_picture_says_that_a_run_diverged():
+    table = shift_table()
+    lost = (table["method"] == "cokl") & (table["beta"] == 10) & (table["seed"] == 0) & (table["step"] == 20)
+    table.loc[lost, "prior_correct"] = float("nan")
+    for drawing in draw(claims.analyse({"shift": table}, ShiftConfig())).values():
+        assert "diverged" in drawing.note
+
+
 def test_who_makes_a_claim_is_what_its_place_says():
     """What is beyond the paper is called so where a reader sees it, and nothing else is."""
     said = {name: "beyond" in claim.place for name, claim in claims.PAPER_CLAIMS.items()}
