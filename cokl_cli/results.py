@@ -14,7 +14,7 @@ from bandit.lab import Analysis, Lab, Tables
 from bandit.labs import labs
 from cokl.support.errors import InputError
 from cokl.support.results import read_config
-from cokl.support.verdicts import Claim, withheld
+from cokl.support.verdicts import Claim, Evidence, withheld
 
 if TYPE_CHECKING:
     from figures.page import Section
@@ -63,9 +63,9 @@ class Judged(Source):
     def made_by(self, config: Mapping[str, Any]) -> str:
         """The command whose settings are those of `config`."""
 
-    def brief(self, evidence: Sequence[str]) -> str:
-        """What the logbook's table shows of a claim's lines of evidence."""
-        return evidence[0].removeprefix("primary: ")
+    def brief(self, evidence: Sequence[Evidence]) -> str:
+        """What the logbook's table shows of a claim's evidence, of which the first is primary."""
+        return evidence[0].text
 
 
 @dataclass(frozen=True)
@@ -162,11 +162,11 @@ class Theory(Judged):
     def made_by(self, config: Mapping[str, Any]) -> str:
         return self.command + (" --effort quick" if config["effort"] == "quick" else "")
 
-    def brief(self, evidence: Sequence[str]) -> str:
+    def brief(self, evidence: Sequence[Evidence]) -> str:
         """Its kinds."""
         from theory.report import in_brief
 
-        return in_brief(line.partition(": ")[0] for line in evidence)
+        return in_brief(one.kind for one in evidence)
 
 
 class LanguageModel(Source):

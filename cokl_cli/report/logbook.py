@@ -6,6 +6,7 @@ is not among the results given keeps its entry, or is called "not run here".
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from cokl.support.results import read_config
 from cokl.support.statistics import plain_markdown_table
+from cokl.support.verdicts import Evidence
 from cokl_cli.results import Judged, finished, sources
 
 RECORD, PAGE = "REPRODUCTION.json", "REPRODUCTION.md"
@@ -25,7 +27,13 @@ UNJUDGED = "no verdict"
 Record = dict[str, Any]
 """Of one kind of results, with the fields of `RECORDED`. seconds and commit are None if not recorded. A claim has also
 `results`, which of several."""
-_JUDGED = {"statement": str, "where": str, "verdict": str, "measured": [str, ...]}
+_JUDGED = {
+    "statement": str,
+    "origin": str,
+    "where": str,
+    "verdict": str,
+    "measured": [{"kind": str, "text": str}, ...],
+}
 RECORDED = {
     "command": str, "scope": str, "hardware": str, "seconds": float | int | None, "commit": str | None,
     "claims": [_JUDGED],
@@ -67,9 +75,10 @@ def _record(source: Judged, folders: list[Path]) -> Record:
     judged = [
         {
             "statement": claim.statement,
+            "origin": claim.origin,
             "where": claim.place,
             "verdict": claim.verdict or UNJUDGED,
-            "measured": claim.lines,
+            "measured": [dataclasses.asdict(one) for one in (claim.primary, *claim.secondary)],
         }
         | ({"results": folder.name} if len(alike) > 1 else {})
         for folder in alike
@@ -111,7 +120,7 @@ def _rows(source: Judged, judged: Iterable[Record]) -> Iterator[list[str]]:
         measured = []
         for one in claims_of:
             which = f"{one['results']}, {one['verdict']}: " if "results" in one else ""
-            measured.append(which + source.brief(one["measured"]))
+            measured.append(which + source.brief([Evidence(**piece) for piece in one["measured"]]))
         yield [statement, where, ", ".join(one["verdict"] for one in claims_of), "<br>".join(measured)]
 
 
@@ -140,8 +149,8 @@ def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:
             yield [source.title, f"`{source.command}`", "", "", NOT_RUN]
             continue
         record = book[name]
-        beyond = [claim["verdict"] for claim in record["claims"] if "beyond" in claim["where"]]
-        papers = [claim["verdict"] for claim in record["claims"] if "beyond" not in claim["where"]]
+        beyond = [claim["verdict"] for claim in record["claims"] if claim["origin"] == "beyond"]
+        papers = [claim["verdict"] for claim in record["claims"] if claim["origin"] == "paper"]
         outcome = "; ".join(
             whose + ", ".join(f"{number} {verdict}" for verdict, number in Counter(verdicts).items())
             for verdicts, whose in ((papers, ""), (beyond, "beyond the paper: "))
