@@ -1,7 +1,7 @@
 """What a lab is to everything that iterates over labs: the command line, the page and the logbook.
 
-A lab is a package with at most four modules: `config` (a frozen dataclass and its presets), `train`, `analysis`
-and `figures`. `bandit.labs.LABS` lists those of this package; another package's is named by an entry point.
+A lab is a package whose module `lab` has a `LAB`, made of `config` (a frozen dataclass and its presets), `train`,
+`analysis` and `figures`. `bandit.labs.LABS` lists those of this package; another package's is named by an entry point.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ Tables = Mapping[str, pd.DataFrame]
 class Analysis:
     """What the tables of a lab's results say, as it is shown on the screen, in results.md and on the page.
 
-    Pictures are no part of it: `Lab.draw` scores the tables again.
+    Pictures are no part of it: `Lab.draw` makes them from it.
 
     Args:
         answer: a sentence with the number that the lab is run for, and the rival that it is measured against.
@@ -42,6 +42,9 @@ class Analysis:
         screen: rows for a terminal.
         notes: paragraphs above the table on a terminal, and at the head of the page.
         picture: file name of the figure to look at first; "" without one.
+        titles: of tables with captions, in a few words, by which the page folds them; their captions where left out.
+        diverged: a sentence on runs that diverged, for the pictures; "" if there are none.
+        scored: what the pictures show and no table has; `Lab.draw` alone reads it.
     """
 
     answer: str
@@ -53,6 +56,9 @@ class Analysis:
     screen: pd.DataFrame
     notes: Sequence[str] = ()
     picture: str = ""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    diverged: str = ""
+    scored: Any = None
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,8 @@ class Lab:
         presets: configurations by name, "paper" and "quick" among them.
         results: the tables that a finished folder holds, by name, with the columns that each must have.
         train: computes what `Execution.out` lacks, saves each table there as NAME.parquet, and returns them.
-        analyse: scores the tables.
-        draw: pictures by file name.
+        analyse: scores the tables, once.
+        draw: pictures by file name, of what was scored.
     """
 
     title: str
@@ -75,7 +81,7 @@ class Lab:
     results: Mapping[str, Sequence[str]]
     train: Callable[[Any, Execution], Tables]
     analyse: Callable[[Tables, Any], Analysis]
-    draw: Callable[[Tables, Any], Mapping[str, Drawing]]
+    draw: Callable[[Analysis], Mapping[str, Drawing]]
 
     def read(self, folder: Path) -> tuple[dict[str, pd.DataFrame], Any]:
         """The tables and the configuration of finished results.
@@ -103,7 +109,7 @@ def write(analysis: Analysis, title: str, folder: Path) -> None:
         parts += ["## Claims", no_verdict(analysis.seeds)]
     for claim in claims:
         parts.append(f"### {claim.statement}" + (f": {claim.verdict}" if claim.verdict else ""))
-        parts.append("\n".join(f"- {line}" for line in (claim.measured, *claim.evidence)))
+        parts.append("\n".join(f"- {line}" for line in claim.lines))
     for name, caption in analysis.captions.items():
         rows = analysis.tables[name]
         shown = "No such runs."

@@ -101,39 +101,48 @@ def comparable(table: pd.DataFrame, settings: PlasticityConfig, own: tuple[str, 
     return settings if pd.isna(reached) else replace(settings, matched_correctness=float(reached))
 
 
-def rows(table: pd.DataFrame, settings: PlasticityConfig, checks: Mapping[str, str]) -> pd.DataFrame:
-    """A row per method at `settings.matched_correctness`, interpolated between neighbouring coefficients, in text.
+def matched(table: pd.DataFrame, settings: PlasticityConfig) -> pd.DataFrame:
+    """A row per method at `settings.matched_correctness`, interpolated between neighbouring coefficients.
 
-    The selection seeds choose them. beta: both, with a star where the reported seeds' correctness is further away than
-    `MATCHED`. checks: of each method's surrogate.
+    Means and half-widths over the reported seeds. between: those coefficients, which the selection seeds choose, in
+    text. far: whether the correctness is further away from the match than `MATCHED`.
     """
     scored, chosen = runs(table), match(table, settings)
-    coverage = coverage_column(scored)
-    matched = at_match(scored, chosen, [*_MEASURED, coverage])
-    means = summarize(matched[matched["mode"] == "sampled"], ["method"], [*_MEASURED, coverage])
-    betas = chosen.groupby("method")["beta"].agg(lambda values: " to ".join(f"{beta:g}" for beta in values))
+    measured = [*_MEASURED, coverage_column(scored)]
+    rows = at_match(scored, chosen, measured)
+    means = summarize(rows[rows["mode"] == "sampled"], ["method"], measured)
+    between = chosen.groupby("method")["beta"].agg(lambda values: " to ".join(f"{beta:g}" for beta in values))
+    far = (means["p_correct"] - settings.matched_correctness).abs() > MATCHED
+    return means.assign(between=means["method"].map(between), far=far)
+
+
+def rows(means: pd.DataFrame, checks: Mapping[str, str]) -> pd.DataFrame:
+    """The rows of `matched` in text. beta: with a star where the row is far. checks: of each method's surrogate."""
+    coverage = coverage_column(means)
     digits = {"p_correct": 3, coverage: 3, "conditional_kl": 2, "plasticity": 3}
     titles = {"p_correct": "correct", coverage: coverage_label(coverage).lower(), "conditional_kl": "cond. KL"}
     shown = []
     for row in means.to_dict("records"):
         method = str(row["method"])
-        far = abs(row["p_correct"] - settings.matched_correctness) > MATCHED
         cells = {titles.get(c, c): with_spread(row[c], row[f"{c}_half_width"], n) for c, n in digits.items()}
-        beta = f"{betas[method]}{'*' if far else ''}"
+        beta = f"{row['between']}{'*' if row['far'] else ''}"
         shown.append({"method": label(method), "beta": beta, **cells, "surrogate": checks.get(method, "")})
     return pd.DataFrame(shown)
 
 
-def answer(shown: pd.DataFrame, own: str) -> str:
-    """The first line: what `own`, a method's label, keeps and what can be learned after it, beside CoKL.
-
-    shown: of `rows`.
-    """
-    cells = shown.set_index("method").to_dict("index")
-    if own not in cells or cells[own]["beta"].endswith("*"):
-        return f"{own} is not comparable: its coefficients diverge or do not reach this correctness; scale its value"
-    columns = [name for name in map(str, shown) if name.startswith("coverage") or name == "plasticity"]
-    return f"{own}: " + "; ".join(f"{name} {cells[own][name]}, CoKL's {cells['CoKL'][name]}" for name in columns)
+def answer(means: pd.DataFrame, method: str) -> str:
+    """The first line: what a method keeps and what can be learned after it, beside CoKL. means: of `matched`."""
+    found, coverage = {row["method"]: row for row in means.to_dict("records")}, coverage_column(means)
+    if method not in found or found[method]["far"]:
+        return (
+            f"{label(method)} is not comparable: its coefficients diverge or do not reach this correctness; scale its "
+            "value"
+        )
+    told = []
+    for column, name in ((coverage, coverage_label(coverage).lower()), ("plasticity", "plasticity")):
+        own, ours = (with_spread(found[one][column], found[one][f"{column}_half_width"], 3) for one in (method, "cokl"))
+        told.append(f"{name} {own}, CoKL's {ours}")
+    return f"{label(method)}: " + "; ".join(told)
 
 
 def drawing(table: pd.DataFrame) -> Drawing:

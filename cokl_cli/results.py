@@ -1,34 +1,196 @@
-"""Which finished results there are under a folder, and the claims that they allow to be judged."""
+"""Which kinds of results there are, what each shows of itself, and where under a folder they lie."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bandit.lab import Analysis, Tables
+from bandit.lab import Analysis, Lab, Tables
 from bandit.labs import labs
 from cokl.support.errors import InputError
 from cokl.support.results import read_config
-from cokl.support.verdicts import Claim, withheld
+from cokl.support.verdicts import Claim, Evidence, withheld
 
-THEORY, LLM = "theory", "llm"
-TITLES = {THEORY: "Theory", LLM: "The LLM experiment"}
-COMMANDS = {THEORY: "cokl theory check", LLM: "make llm"}
-_MARKS = {THEORY: ("claims.json",), LLM: ("scores.csv",)}
+if TYPE_CHECKING:
+    from figures.page import Section
+
 CARD = "card.csv"
 """In the folder of a regularizer's card, whose runs of the plasticity lab have too few seeds for verdicts."""
 
 
-def titles() -> dict[str, str]:
-    """Every kind of results by name, in the order of the page: the labs, the theory, the LLM experiment."""
-    return {name: lab.title for name, lab in labs().items()} | TITLES
+class Source(ABC):
+    """A kind of results, as the page sees it."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """Of its sections."""
+
+    @property
+    @abstractmethod
+    def command(self) -> str:
+        """What makes its results at the paper's settings."""
+
+    @property
+    @abstractmethod
+    def marks(self) -> tuple[str, ...]:
+        """Files that finished results hold."""
+
+    @abstractmethod
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        """Every claim that finished results allow to be judged."""
+
+    @abstractmethod
+    def section(self, folder: Path | None) -> Section | None:
+        """Of the page: what finished results show, or what there is to show without any (None)."""
 
 
-def command(name: str) -> str:
-    """What makes results of this kind at the paper's settings."""
-    return COMMANDS.get(name, f"cokl bandit {name}")
+class Judged(Source):
+    """A kind of results that has claims, and so a section in the logbook. evidence: what is shown there of a claim."""
+
+    evidence: ClassVar[str] = "primary measurement"
+
+    @abstractmethod
+    def scope(self, config: Mapping[str, Any], claims: int) -> str:
+        """How much was run, in a few words, with so many claims judged."""
+
+    @abstractmethod
+    def made_by(self, config: Mapping[str, Any]) -> str:
+        """The command whose settings are those of `config`."""
+
+    def brief(self, evidence: Sequence[Evidence]) -> str:
+        """What the logbook's table shows of a claim's evidence, of which the first is primary."""
+        return evidence[0].text
+
+
+@dataclass(frozen=True)
+class LabResults(Judged):
+    """Of a lab, by its name on the command line."""
+
+    name: str
+    lab: Lab
+
+    @property
+    def title(self) -> str:
+        return self.lab.title
+
+    @property
+    def command(self) -> str:
+        return f"cokl bandit {self.name}"
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return tuple(f"{table}.parquet" for table in self.lab.results)
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        analysis = read(self.name, folder)[2]
+        return withheld(analysis.claims, analysis.seeds)
+
+    def section(self, folder: Path | None) -> Section | None:
+        """The lab's answer, notes, pictures and tables; nothing without results."""
+        from figures.matplotlib_renderer import render
+        from figures.page import Section, folded, picture, text
+
+        if folder is None:
+            return None
+        analysis = read(self.name, folder)[2]
+        notes = "".join(f"<p>{text(note)}</p>" for note in (f"{analysis.answer}.", *analysis.notes) if note)
+        pictures = "".join(picture(render(drawing)) for drawing in self.lab.draw(analysis).values())
+        shown = {key: analysis.tables[key] for key in analysis.captions}
+        tables = folded(shown, analysis.readable, analysis.titles, analysis.captions)
+        return Section(self.name, self.title, notes + pictures + tables)
+
+    def scope(self, config: Mapping[str, Any], claims: int) -> str:
+        """How many seeds, methods, coefficients and steps, as far as the configuration says it."""
+        config = {**config, **config.get("sweep", {})}  # which a robustness run changes
+        counts = []
+        for name, words in (("seeds", "seeds"), ("methods", "methods"), ("betas", "coefficients"), ("steps", "steps")):
+            if name in config:
+                count = len(config[name]) if isinstance(config[name], list) else config[name]
+                counts.append(f"{count} {words if count != 1 else words[:-1]}")
+            if name == "seeds" and config.get("selection_seeds"):
+                counts[0] += f" and {config['selection_seeds']} for selection"
+        return ", ".join(counts)
+
+    def made_by(self, config: Mapping[str, Any]) -> str:
+        """As far as the lab's presets and flags say it."""
+        made = {preset: json.loads(json.dumps(known.as_dict())) for preset, known in self.lab.presets.items()}
+        differing = {preset: _differing(known, config) for preset, known in made.items()}
+        preset = min(differing, key=lambda one: len(differing[one]))
+        flags = "" if preset == "paper" else f" --preset {preset}"
+        for option, value in differing[preset].items():
+            joined = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            flags += f" --{option.replace('_', '-')} {joined}"
+        return ("cokl reproduce" if self.name == "sweep" else self.command) + flags
+
+
+def _differing(preset: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of both whose values differ, by their innermost names, with the values of `config`."""
+    differing: dict[str, Any] = {}
+    for field, value in preset.items():
+        if isinstance(value, dict):
+            differing |= _differing(value, config.get(field, {}))
+        elif field != "device" and field in config and config[field] != value:
+            differing[field] = config[field]
+    return differing
+
+
+class Theory(Judged):
+    """Of a check of the paper's statements, which the page has among its claims alone."""
+
+    title = "Theory"
+    command = "cokl theory check"
+    marks = ("claims.json",)
+    evidence = "evidence"
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        from theory.report import judged
+
+        return judged(folder)
+
+    def section(self, folder: Path | None) -> Section | None:
+        return None
+
+    def scope(self, config: Mapping[str, Any], claims: int) -> str:
+        return f"{claims} statements, of the paper and beyond it"
+
+    def made_by(self, config: Mapping[str, Any]) -> str:
+        return self.command + (" --effort quick" if config["effort"] == "quick" else "")
+
+    def brief(self, evidence: Sequence[Evidence]) -> str:
+        """Its kinds."""
+        from theory.report import in_brief
+
+        return in_brief(one.kind for one in evidence)
+
+
+class LanguageModel(Source):
+    """Of the LLM experiment, of which there is one run: it has no interval, and judges no claim."""
+
+    title = "The LLM experiment"
+    command = "make llm"
+    marks = ("scores.csv",)
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        return ()
+
+    def section(self, folder: Path | None) -> Section | None:
+        """Without results the paper's own tables."""
+        from figures.page import Section
+        from llm_bridge import section
+
+        return section.section(folder) if folder else Section("llm", "The paper's LLM tables", section.paper())
+
+
+def sources() -> dict[str, Source]:
+    """Every kind of results by name, in the order of the page."""
+    of_labs: dict[str, Source] = {name: LabResults(name, lab) for name, lab in labs().items()}
+    return of_labs | {"theory": Theory(), "llm": LanguageModel()}
 
 
 def finished(root: Path) -> dict[str, list[Path]]:
@@ -40,13 +202,12 @@ def finished(root: Path) -> dict[str, list[Path]]:
     if not root.is_dir():
         raise InputError(f"results: {root} is not a folder; `cokl bandit sweep --preset quick` makes results in runs/")
     found = {}
-    for name in titles():
-        marks = _MARKS.get(name) or tuple(f"{table}.parquet" for table in labs()[name].results)
-        folders = {path.parent for path in root.rglob(marks[0])}
-        own = [folder for folder in folders if all((folder / mark).is_file() for mark in marks) and _whole(folder)]
-        if own:
+    for name, source in sources().items():
+        folders = {path.parent for path in root.rglob(source.marks[0])}
+        own = [folder for folder in folders if all((folder / mark).is_file() for mark in source.marks)]
+        if whole := [folder for folder in own if _whole(folder)]:
             found[name] = sorted(
-                own, key=lambda folder: ("quick" in str(folder.relative_to(root)), len(folder.parts), str(folder))
+                whole, key=lambda folder: ("quick" in str(folder.relative_to(root)), len(folder.parts), str(folder))
             )
     return found
 
@@ -59,19 +220,7 @@ def _whole(folder: Path) -> bool:
 
 @cache
 def read(name: str, folder: Path) -> tuple[Tables, Any, Analysis]:
-    """The tables, configuration and analysis of a lab's finished results. Raises InputError."""
+    """The tables, configuration and analysis of a lab's finished results, read and scored once. Raises InputError."""
     lab = labs()[name]
     tables, config = lab.read(folder)
     return tables, config, lab.analyse(tables, config)
-
-
-def claims(name: str, folder: Path) -> Sequence[Claim]:
-    """Every claim that finished results of this kind allow to be judged."""
-    if name == THEORY:
-        from theory.report import judged
-
-        return judged(folder)
-    if name == LLM:  # one run has no interval
-        return ()
-    analysis = read(name, folder)[2]
-    return withheld(analysis.claims, analysis.seeds)

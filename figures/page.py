@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from figures.style import Picture, method_style, settings
@@ -17,8 +18,6 @@ from figures.style import Picture, method_style, settings
 _SYMBOLS = dict(zip("osD^vX*Pd<>phH84", "●■◆▲▼✖★✚♦◀▶⬟⬢⬣⯃≻", strict=True))
 """A character for each of Matplotlib's markers."""
 _LINE_WIDTH = 2
-_LONG = ' class="long"'
-_SENTENCE = re.compile(r":\s|\.\s+(?=[A-Z])|\.$")
 _WORDS = {"correct": "correctness", "r2": "R²", "new kl": "KL on the new task"}
 
 
@@ -37,24 +36,36 @@ def text(value: object) -> str:
     return html.escape(str(value))
 
 
-def table(frame: pd.DataFrame, caption: str = "") -> str:
-    """A table that scrolls sideways where it does not fit; numbers must be text already."""
+def table(frame: pd.DataFrame, caption: str = "", best: pd.DataFrame | None = None) -> str:
+    """A table that scrolls sideways where it does not fit; numbers must be text already. best: which cells are so."""
+    marked = np.zeros(frame.shape, dtype=bool) if best is None else best.to_numpy(dtype=bool)
     head = "".join(f'<th scope="col">{text(name)}</th>' for name in frame.columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td{_LONG if len(str(cell)) > 60 else ''}>{text(cell)}</td>" for cell in row) + "</tr>"
-        for row in frame.itertuples(index=False, name=None)
+        "<tr>" + "".join(_cell(str(cell), bool(best)) for cell, best in zip(row, bests, strict=True)) + "</tr>"
+        for row, bests in zip(frame.itertuples(index=False, name=None), marked, strict=True)
     )
     heading = f"<caption>{text(caption)}</caption>" if caption else ""
     whole = f"<table>{heading}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<div class="scroll" tabindex="0">{whole}</div>'
 
 
+def _cell(cell: str, best: bool) -> str:
+    kind = ' class="best"' if best else ' class="long"' if len(cell) > 60 else ""
+    return f"<td{kind}>{text(cell)}</td>"
+
+
 def folded(
-    made: Mapping[str, pd.DataFrame], shown: Callable[[pd.DataFrame], pd.DataFrame], captions: Mapping[str, str]
+    made: Mapping[str, pd.DataFrame],
+    shown: Callable[[pd.DataFrame], pd.DataFrame],
+    titles: Mapping[str, str],
+    captions: Mapping[str, str],
 ) -> str:
-    """A folded block for each table that has rows. shown: a table as people read it."""
+    """A folded block for each table that has rows. shown: a table as people read it.
+
+    titles: what stands on a block while it is folded; its caption where it has none.
+    """
     return "".join(
-        f"<details><summary>{text(_SENTENCE.split(captions[key])[0])}</summary>"
+        f"<details><summary>{text(titles.get(key, captions[key]))}</summary>"
         f"{table(shown(rows).rename(columns=heading), captions[key])}</details>"
         for key, rows in made.items()
         if len(rows)

@@ -30,8 +30,6 @@ def _shown(table: Table) -> str:
     """A table with bold best cells, and its notes; nothing where it is empty."""
     if table.frame.empty:
         return ""
-    cells, marks = table.cells(), table.marks()
-    shown = cells.rename(columns=lambda name: HEADERS.get(str(name), str(name)))
-    made = html_table(shown.mask(marks.to_numpy() == "best", shown.map("**{}".format)), TITLES[table.name])
+    shown = table.cells().rename(columns=lambda name: HEADERS.get(str(name), str(name)))
     notes = "".join(f'<p class="note">{text(note)}</p>' for note in table.notes)
-    return made.replace("<td>**", '<td class="best">') + notes
+    return html_table(shown, TITLES[table.name], table.marks() == "best") + notes

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import mpmath
 
+from cokl.support.verdicts import Origin
 from theory.provers.intervals import Proof
 
 Case = TypeVar("Case")
@@ -60,13 +61,14 @@ class Evidence:
 class Statement:
     """A statement under test.
 
-    name: identifier, unique. source: the paper's label, or "beyond the paper". check: takes an effort, returns evidence
-    about the formulas of `theory.formulas`.
+    name: identifier, unique. source: the paper's label, or "beyond the paper". origin: "beyond" as soon as a word of it
+    is ours. check: takes an effort, returns evidence about the formulas of `theory.formulas`.
     """
 
     name: str
     statement: str
     source: str
+    origin: Origin
     check: Callable[[Effort], list[Evidence]]
 
     @property
@@ -79,7 +81,7 @@ CLAIMS: dict[str, Statement] = {}
 """By name, in the order of the paper; filled as `theory.claims` is imported, whose `registered_claims` reads it."""
 
 
-def claim(name: str, source: str) -> Callable:
+def claim(name: str, source: str, origin: Origin = "paper") -> Callable:
     """Decorator: register a check as a claim, to be run with WORKING_DIGITS.
 
     The first paragraph of the check's docstring is the statement, the rest its derivation. Raises ValueError for a name
@@ -90,7 +92,7 @@ def claim(name: str, source: str) -> Callable:
         if name in CLAIMS:
             raise ValueError(f"name: there is already a claim called {name!r}")
         statement = " ".join((check.__doc__ or "").partition("\n\n")[0].split())
-        CLAIMS[name] = Statement(name, statement, source, mpmath.workdps(WORKING_DIGITS)(check))
+        CLAIMS[name] = Statement(name, statement, source, origin, mpmath.workdps(WORKING_DIGITS)(check))
         return check
 
     return register

@@ -15,11 +15,12 @@ from typing import Any, Literal
 
 import torch
 
+from cokl.support import verdicts
 from cokl.support.errors import InputError, did_you_mean
 from cokl.support.files import read_json, write_text
 from cokl.support.results import describe_environment, progress_bar, require_own
 from cokl.support.verdicts import Claim, Verdict
-from theory.claim import QUICK, Effort, Evidence, Statement
+from theory.claim import BEYOND, QUICK, Effort, Evidence, Statement
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import BUILD, METHOD
 
@@ -73,41 +74,47 @@ def judged(folder: Path) -> list[Claim]:
     claims = []
     for row in read_json(folder / "claims.json", [_STORED]):
         claim = known.get(row["claim"])
-        first, *others = (in_words(stored_evidence(evidence)) for evidence in row["evidence"])
+        first, *others = (shown(stored_evidence(evidence)) for evidence in row["evidence"])
+        origin = claim.origin if claim else "beyond" if row["source"] == BEYOND else "paper"
         derivation = claim.derivation if claim else ""
         statement = f"{row['claim']}: {row['statement']}"
         verdict: Verdict = "held" if row["holds"] else "not held"
-        claims.append(Claim(statement, row["source"], first, verdict, tuple(others), derivation))
+        claims.append(Claim(row["claim"], statement, origin, row["source"], first, verdict, tuple(others), derivation))
     return claims
 
 
-def outcome(shown: Checked | Evidence) -> str:
+def outcome(judged: Checked | Evidence) -> str:
     """How the tables call a claim or one piece of its evidence."""
-    return "held" if shown.holds else "not held"
+    return "held" if judged.holds else "not held"
 
 
-def in_words(evidence: Evidence) -> str:
-    """One piece of evidence as a sentence that starts with its kind and a colon."""
+def shown(evidence: Evidence) -> verdicts.Evidence:
+    """One piece of evidence in words: how it was obtained, and what it found where."""
     if evidence.method == METHOD and evidence.holds:
         theorems, _, part = evidence.detail.partition("; ")
-        return f"{METHOD}{f' in part ({part})' if part else ''}: {evidence.domain}, by {theorems}"
+        return verdicts.Evidence(f"{METHOD}{f' in part ({part})' if part else ''}", f"{evidence.domain}, by {theorems}")
     error = "infinite" if math.isinf(evidence.error) else f"{evidence.error:.2g}"
     found = f"largest error {error}, of {evidence.accepted:.2g} accepted"
     if evidence.holds and not evidence.accepted:
         found = "no exception"
     kind = evidence.method if evidence.holds else f"not held by {evidence.method}"
-    sentence = f"{kind}: {evidence.domain}, {found}"
-    return f"{sentence}; {evidence.detail}" if evidence.detail else sentence
+    detail = f"; {evidence.detail}" if evidence.detail else ""
+    return verdicts.Evidence(kind, f"{evidence.domain}, {found}{detail}")
 
 
-def kinds_of_evidence(sentences: Iterable[str]) -> str:
-    """The kinds that sentences of `in_words` start with, each once and proofs first.
+def in_words(evidence: Evidence) -> str:
+    """One piece of evidence as a sentence that starts with its kind and a colon."""
+    return shown(evidence).line
+
+
+def in_brief(kinds: Iterable[str]) -> str:
+    """The kinds of evidence that a claim has, each once and proofs first.
 
     A proof of the whole statement makes those of its parts superfluous.
     """
-    kinds = dict.fromkeys(sentence.partition(": ")[0] for sentence in sentences)
-    shown = [kind for kind in kinds if not (METHOD in kinds and kind.startswith(f"{METHOD} in part"))]
-    return ", ".join(sorted(shown, key=lambda kind: not kind.startswith(METHOD)))
+    kinds = dict.fromkeys(kinds)
+    told = [kind for kind in kinds if not (METHOD in kinds and kind.startswith(f"{METHOD} in part"))]
+    return ", ".join(sorted(told, key=lambda kind: not kind.startswith(METHOD)))
 
 
 def summary(results: list[Checked]) -> str:
@@ -125,13 +132,13 @@ def to_text(results: list[Checked], every_evidence: bool = False) -> str:
     """
     lines = []
     for result in results:
-        sentences = [in_words(evidence) for evidence in result.evidence]
-        line = f"{in_short(result.claim)}: {kinds_of_evidence(sentences)}"
+        pieces = [shown(evidence) for evidence in result.evidence]
+        line = f"{in_short(result.claim)}: {in_brief(piece.kind for piece in pieces)}"
         lines.append(f"{outcome(result):10}{textwrap.shorten(line, 90, placeholder=' ...')}")
         if every_evidence or not result.holds:
             lines += _indented(f"{result.claim.statement} ({result.claim.source})", 10)
-            for sentence in sentences:
-                lines += _indented(sentence, 12)
+            for piece in pieces:
+                lines += _indented(piece.line, 12)
     return "\n".join([*lines, summary(results)])
 
 

@@ -24,9 +24,9 @@ PAPER_PASSES = 600 * 8 / 512
 
 _EXACT_OF = ["method", "beta", "optimizer_steps"]
 
-CAPTIONS = {
-    "final": "At the last step.",
-    "caching": f"Conditional KL by passes over the cached groups (the paper makes {PAPER_PASSES:.1f}).",
+TITLES = {
+    "final": "At the last step",
+    "caching": f"Conditional KL by passes over the cached groups (the paper makes {PAPER_PASSES:.1f})",
 }
 
 
@@ -43,14 +43,16 @@ def analyse(tables: Tables, config: FiniteGroupConfig) -> Analysis:
         seeds=seeds,
         claims=claims,
         tables={"final": final, "caching": caching_table(metrics)},
-        captions=CAPTIONS,
+        captions={name: f"{title}." for name, title in TITLES.items()},
+        titles=TITLES,
         readable=readable,
-        screen=readable(shown, 3).drop(columns=["mu", _TITLES["zero_correct_rate"]], errors="ignore"),
+        screen=readable(shown, 3).drop(columns=["mu", _COLUMNS["zero_correct_rate"]], errors="ignore"),
         notes=[
             f"At step {metrics['step'].max()}, optimizer steps on each batch: {first}. G is the size of the groups. "
             f"Seeds: {seeds}. {SPREAD} {note}".strip()
         ],
         picture="finite_group_metrics",
+        diverged=diverged_note(metrics),
     )
 
 
@@ -86,12 +88,12 @@ def readable(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
     }
     for name in [name for name in map(str, table) if f"{name}_interval" in table and "_minus_exact" not in name]:
         pairs = zip(table[name], table[f"{name}_interval"], strict=True)
-        title = _TITLES.get(name, name).replace("coverage_at_", "coverage@")
+        title = _COLUMNS.get(name, name).replace("coverage_at_", "coverage@")
         shown[title] = [with_spread(mean, interval, digits) for mean, interval in pairs]
     return pd.DataFrame({name: cells for name, cells in shown.items() if cells is not None}, index=table.index)
 
 
-_TITLES = {
+_COLUMNS = {
     "p_correct": "correctness",
     "conditional_kl": "conditional KL",
     "zero_correct_rate": "groups without a correct one",
@@ -187,13 +189,17 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
     corrected = [beside_exact("correctness", "p_correct", size, "probability") for size in sizes]
     claims = [
         judged(
+            "more correct",
             "Policies trained with finite groups end more correct than with the exact objective",
+            "beyond",
             "beyond the paper: Appendix B speaks of the expected update",
             corrected[0],
             corrected[1:],
         ),
         judged(
+            "largest groups",
             "Even the largest groups end with more conditional KL than the exact objective",
+            "beyond",
             "beyond the paper",
             beside_exact("conditional KL", "conditional_kl", sizes[-1], "nats"),
         ),
@@ -208,7 +214,9 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
             where = f"G = {eight:g}, {passes[step]:.1f} passes"
             claims.append(
                 judged(
+                    f"caching costs {more}",
                     f"Caching the reference groups costs {more} conditional KL than finite groups do, {when}",
+                    "beyond",
                     "beyond the paper",
                     [Measurement.of(where, what, beyond, "nats")],
                 )
@@ -220,7 +228,9 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
     for mu in sorted(set(fresh_ones["optimizer_steps"]) - {first}):
         claims.append(
             judged(
+                f"mu = {mu}",
                 f"With mu = {mu} policies end less correct and with more conditional KL",
+                "beyond",
                 "beyond the paper",
                 [
                     Measurement.of(

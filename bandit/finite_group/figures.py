@@ -8,10 +8,8 @@ import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
-from bandit.finite_group.analysis import diverged_note, final_table
-from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.train import EXACT
-from bandit.lab import Tables
+from bandit.lab import Analysis
 from figures.marks import Drawing, Panel, interval, join, marks
 from figures.style import Style, method_style
 
@@ -19,20 +17,21 @@ _EXACT_LABEL = r"exact ($G \to \infty$)"
 _DASHES = (4.0, 2.0)
 
 
-def draw(tables: Tables, config: FiniteGroupConfig) -> dict[str, Drawing]:
+def draw(analysis: Analysis) -> dict[str, Drawing]:
     """Metrics against group size."""
-    return {"finite_group_metrics": metrics(tables["finite_group"])}
+    drawing = metrics(analysis.tables["final"], analysis.seeds)
+    return {"finite_group_metrics": replace(drawing, note=analysis.diverged)}
 
 
-def metrics(table: pd.DataFrame) -> Drawing:
+def metrics(final: pd.DataFrame, seeds: int) -> Drawing:
     """A row of panels per mu, for the largest coefficient; means over seeds with 95% t-intervals over G.
 
-    Dashed horizontal lines are the exact objective at the same mu; markers tell the reference groups apart.
+    final: of `final_table`. Dashed horizontal lines are the exact objective at the same mu; markers tell the reference
+    groups apart.
     """
-    final = final_table(table)
     none, final = final[final["method"] == "none"], final[final["method"] != "none"]
     final = final[final["beta"] == final["beta"].max()]
-    coverage = coverage_column(table)
+    coverage = coverage_column(final)
     columns = {
         "p_correct": "Correctness",
         coverage: coverage_label(coverage),
@@ -66,12 +65,12 @@ def metrics(table: pd.DataFrame) -> Drawing:
     }
     caption = (
         f"Sampled groups of {sizes[0]:g} to {sizes[-1]:g} responses beside the exact objective (dashed) at β = "
-        f"{beta:g}: means over {table['seed'].nunique()} seeds at the last step, 95% t-intervals."
+        f"{beta:g}: means over {seeds} seeds at the last step, 95% t-intervals."
     )
     return Drawing(
         join(parts), panels, 3, 0.7 + 1.9 * len(panels) / 3, caption, _styles(final),
         legend | {_EXACT_LABEL: EXACT}, legend_title=rf"Regularizer ($\beta = {beta:g}$) and its groups",
-        shared={"sharex": True, "sharey": "col"}, letters=True, note=diverged_note(table),
+        shared={"sharex": True, "sharey": "col"}, letters=True,
     )  # fmt: skip
 
 

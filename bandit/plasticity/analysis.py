@@ -12,7 +12,7 @@ were declared before the runs. The rules from measurements to verdicts are in `c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +30,7 @@ from cokl.support.verdicts import Claim, Measurement, judged
 OTHERS = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon")
 """The paper's other regularizers of the controlled experiment."""
 REPLAY = "correct_forward_kl"
-WHERE = "The title; beyond the paper's experiments"
-_SAMPLED = ", sampled"
-"""How the place of a primary measurement ends."""
+PLACE = "The title; beyond the paper's experiments"
 _MEASURED = ["p_correct", "plasticity", "start", "to_half", "never"]
 _TITLES = {
     "p_correct": "phase-1 correctness",
@@ -46,6 +44,7 @@ _TITLES = {
 class Scored:
     """A plasticity table, scored: a row per run of phase 2, the coefficients of the match, and every method there."""
 
+    config: PlasticityConfig
     runs: pd.DataFrame
     chosen: pd.DataFrame
     matched: pd.DataFrame
@@ -54,43 +53,46 @@ class Scored:
     def of(cls, table: pd.DataFrame, config: PlasticityConfig) -> Scored:
         """From the lab's table."""
         scored, chosen = runs(table), match(table, config)
-        return cls(scored, chosen, at_match(scored, chosen, _MEASURED))
+        return cls(config, scored, chosen, at_match(scored, chosen, _MEASURED))
 
 
 def analyse(tables: Tables, config: PlasticityConfig) -> Analysis:
     """CoKL's lead over the best other regularizer, the claims, and every method at the match."""
     table = tables["plasticity"]
     scored = Scored.of(table, config)
-    made = tables_of(scored, config)
+    made = tables_of(scored)
     shown = made["at_match"]
     columns = [f"{name}{end}" for name in ("p_correct", "plasticity", "to_half") for end in ("", "_half_width")]
     shown = shown.loc[(shown["change"] == config.primary_change) & (shown["mode"] == "sampled"), ["method", *columns]]
     change = config.primary_change
-    captions = {
+    titles = {
         "at_match": "At matched correctness of phase 1, by change of the reward",
         "coefficients": f"Every coefficient, after {change} in sampled groups",
         "match": "The coefficients that the match takes, chosen on the selection seeds",
     }
     return Analysis(
-        answer=lead(scored, config),
+        answer=lead(scored),
         seeds=reported_seeds(table),
-        claims=judge(scored, config),
+        claims=judge(scored),
         tables={**made, "each_seed": scored.matched},
-        captions={name: f"{caption}." for name, caption in captions.items() if name in made},
+        captions={name: f"{title}." for name, title in titles.items() if name in made},
+        titles=titles,
         readable=readable,
         screen=readable(shown),
         notes=[
             f"The new reward, {change}, is learned in sampled groups: two correct actions stay correct. "
-            f"{legend(table, scored, config)}"
+            f"{legend(table, scored)}"
         ],
         picture="plasticity_tradeoff",
+        diverged=diverged_note(table),
+        scored=scored,
     )
 
 
-def tables_of(scored: Scored, config: PlasticityConfig) -> dict[str, pd.DataFrame]:
+def tables_of(scored: Scored) -> dict[str, pd.DataFrame]:
     """Every table by its name, means over the reported seeds with 95% half-widths; empty ones are left out."""
     rows = scored.runs[scored.runs["role"] == "report"]
-    primary = rows[(rows["change"] == config.primary_change) & (rows["mode"] == "sampled")]
+    primary = rows[(rows["change"] == scored.config.primary_change) & (rows["mode"] == "sampled")]
     made = {
         "at_match": summarize(scored.matched, ["change", "mode", "method"], _MEASURED),
         "coefficients": summarize(primary, START, ["p_correct", "plasticity", coverage_column(rows), "conditional_kl"]),
@@ -112,8 +114,9 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(shown)
 
 
-def legend(table: pd.DataFrame, scored: Scored, config: PlasticityConfig) -> str:
+def legend(table: pd.DataFrame, scored: Scored) -> str:
     """What stands under the tables."""
+    config = scored.config
     regularized = scored.chosen[scored.chosen["beta"] > 0].drop_duplicates("method")
     missed = [
         f"{label(row['method'])} at {row['reached']:.3f}"
@@ -193,9 +196,9 @@ def best_rival(scored: pd.DataFrame, chosen: pd.DataFrame, change: str) -> str:
     return str(means.idxmax()) if len(means) else ""
 
 
-def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
+def judge(scored: Scored) -> list[Claim]:
     """Every claim whose primary measurement the methods and changes of a table allow."""
-    primary = config.primary_change
+    primary = scored.config.primary_change
     if primary not in set(scored.runs["change"]):
         return []
     rival = best_rival(scored.runs, scored.chosen, primary)
@@ -205,40 +208,41 @@ def judge(scored: Scored, config: PlasticityConfig) -> list[Claim]:
     than_others = "than that of the best other regularizer in the paper's controlled experiment"
     moved = [change for change in changes if change.startswith("moved")]
     others = [change for change in changes if change not in moved]
-    measured = {
-        f"At matched correctness, CoKL's policy {narrowed} {than_others}": [*differences(scored, rival, others)],
-        f"At matched correctness, CoKL's policy {narrowed} than replay's, which lacks term 2": [
-            *differences(scored, REPLAY, others)
-        ],
-        f"Replay's policy {narrowed} {than_others}": [*differences(scored, rival, others, REPLAY)],
-        f"CoKL's policy {narrowed} than the reference does": [*differences(scored, "reference", others)],
-        f"Where wrong actions become correct, CoKL's policy also learns better {than_others}, at matched correctness": [
-            *differences(scored, rival, moved)
-        ],
+    at_match = "At matched correctness, CoKL's policy"
+    elsewhere = "Where wrong actions become correct, CoKL's policy also learns better"
+    compared = {
+        "others": (f"{at_match} {narrowed} {than_others}", "cokl", rival, others),
+        "replay": (f"{at_match} {narrowed} than replay's, which lacks term 2", "cokl", REPLAY, others),
+        "replay and others": (f"Replay's policy {narrowed} {than_others}", REPLAY, rival, others),
+        "reference": (f"CoKL's policy {narrowed} than the reference does", "cokl", "reference", others),
+        "moved": (f"{elsewhere} {than_others}, at matched correctness", "cokl", rival, moved),
     }
-    return [
-        judged(statement, WHERE, [measurements[0]], [[other] for other in measurements[1:]])
-        for statement, measurements in measured.items()
-        if measurements and measurements[0].where.endswith(_SAMPLED)
-    ]
+    claims = []
+    for name, (statement, one, other, after) in compared.items():
+        sampled = list(differences(scored, one, other, after, ["sampled"]))
+        if sampled:
+            secondary = [*sampled[1:], *differences(scored, one, other, after, ["exact"])]
+            claims.append(judged(name, statement, "beyond", PLACE, sampled[:1], [[part] for part in secondary]))
+    return claims
 
 
-def lead(scored: Scored, config: PlasticityConfig) -> str:
+def lead(scored: Scored) -> str:
     """CoKL's plasticity beside that of the best rival and of replay, in sampled groups where there are any."""
-    rival = best_rival(scored.runs, scored.chosen, config.primary_change)
+    primary = scored.config.primary_change
+    rival = best_rival(scored.runs, scored.chosen, primary)
     told = [
         measured[0].told(label(other), "plasticity")
         for other in dict.fromkeys((rival, REPLAY))
-        if (measured := list(differences(scored, other, [config.primary_change])))
+        if (measured := list(differences(scored, "cokl", other, [primary])))
     ]
     return ". ".join(told) or "There is no plasticity of CoKL and of another method to compare"
 
 
-def differences(scored: Scored, other: str, changes: list[str], one: str = "cokl") -> Iterator[Measurement]:
-    """Plasticity of one method minus another's at the match: the first change sampled, then every other one, then all
-    in expectation.
-    """
-    for mode, change in itertools.product(("sampled", "exact"), changes):
+def differences(
+    scored: Scored, one: str, other: str, changes: Iterable[str], modes: Iterable[str] = ("sampled", "exact")
+) -> Iterator[Measurement]:
+    """Plasticity of one method minus another's at the match, in each mode after each change, if the table has both."""
+    for mode, change in itertools.product(modes, changes):
         ours, theirs = (per_seed(scored.matched, method, change, mode) for method in (one, other))
         if len(ours) and len(theirs):
             what = f"plasticity of {label(one)} minus {label(other)}"

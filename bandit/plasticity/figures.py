@@ -5,9 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from bandit.engine.tables import method_label as label
-from bandit.engine.tables import reported_seeds
-from bandit.lab import Tables
-from bandit.plasticity.analysis import Scored, diverged_note, tables_of
+from bandit.lab import Analysis
 from bandit.plasticity.config import PlasticityConfig
 from figures.marks import Drawing, Panel, interval, join, marks
 from figures.style import SEED_LINES, Style
@@ -16,11 +14,10 @@ _TICKS = (0.1, 0.5, 0.8, 0.9, 0.96)
 _STYLES = {"match": Style("#999999", dashes=(2, 2), order=1)}
 
 
-def draw(tables: Tables, config: PlasticityConfig) -> dict[str, Drawing]:
+def draw(analysis: Analysis) -> dict[str, Drawing]:
     """The trade-off."""
-    table = tables["plasticity"]
-    means = tables_of(Scored.of(table, config), config)["coefficients"]
-    return {"plasticity_tradeoff": tradeoff(means, config, reported_seeds(table), diverged_note(table))}
+    means, config = analysis.tables["coefficients"], analysis.scored.config
+    return {"plasticity_tradeoff": tradeoff(means, config, analysis.seeds, analysis.diverged)}
 
 
 def tradeoff(means: pd.DataFrame, config: PlasticityConfig, seeds: int, note: str = "") -> Drawing:

@@ -55,13 +55,17 @@ LEVELS = {
 PRIMARY = {"prior_correct": "correctness on the prior task", "new_correct": "correctness on the new task"}
 REPLAY = "correct_forward_kl"
 
-CAPTIONS = {
+TITLES = {
     "differences": "Correctness of CoKL minus another method's, in points, at one coefficient and at each one's own, "
-    "chosen on the selection seeds. Primary are both tasks at the chosen ones. Known are prompts that the base model "
-    f"answers correctly with probability {KNOWN:g} or more.",
-    "levels": "Every coefficient, on the selection seeds, which choose, and on the reported ones. Correctness on "
-    "either task, and the part of the prior task's that known prompts give; on the prior task the drift "
-    "D_KL(base+ || policy+), the entropy of the correct answers and the three parts of D_KL(base || policy), Eq. 7.",
+    "chosen on the selection seeds",
+    "levels": "Every coefficient, on the selection seeds, which choose, and on the reported ones",
+}
+CAPTIONS = {
+    "differences": f"{TITLES['differences']}. Primary are both tasks at the chosen ones. Known are prompts that the "
+    f"base model answers correctly with probability {KNOWN:g} or more.",
+    "levels": f"{TITLES['levels']}. Correctness on either task, and the part of the prior task's that known prompts "
+    "give; on the prior task the drift D_KL(base+ || policy+), the entropy of the correct answers and the three parts "
+    "of D_KL(base || policy), Eq. 7.",
 }
 
 
@@ -74,15 +78,17 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
     compared = primary(made["differences"], seeds)
     own = ", ".join(f"{label(row['method'])} {row['beta']:g}" for row in chosen(last).to_dict("records"))
     lost, gained = (with_spread(100 * mean, 100 * half, 1) for mean, half in forgotten_and_learned(table))
-    told = [one.told(label(REPLAY), one.what) for one in compared]
+    told = [one.told(label(REPLAY), one.what) for one in compared.values()]
     return Analysis(
         answer=". ".join(told) or f"CoKL and {label(REPLAY)} cannot be compared: one was not trained or chose nothing",
         seeds=seeds,
         claims=[
-            judged(f"CoKL is ahead of {label(REPLAY)} in {one.what}", "beyond the paper", [one]) for one in compared
+            judged(name, f"CoKL is ahead of {label(REPLAY)} in {one.what}", "beyond", "beyond the paper", [one])
+            for name, one in compared.items()
         ],
         tables=made,
         captions=CAPTIONS,
+        titles=TITLES,
         readable=named,
         screen=named(made["differences"]),
         notes=[
@@ -91,6 +97,7 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
             diverged_note(table),
         ],
         picture="sequences_correctness",
+        diverged=diverged_note(table),
     )
 
 
@@ -142,16 +149,16 @@ def differences(last: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, axis=1).reset_index()
 
 
-def primary(rows: pd.DataFrame, seeds: int) -> list[Measurement]:
-    """CoKL minus replay on the prior and on the new task where both have chosen; empty where one was not trained.
+def primary(rows: pd.DataFrame, seeds: int) -> dict[str, Measurement]:
+    """CoKL minus replay by task, prior and new, where both have chosen; empty where one was not trained.
 
     rows: of `differences`.
     """
-    return [
-        Measurement("each at its own coefficient", what, row[name], row[f"{name}_half_width"], seeds)
+    return {
+        name: Measurement("each at its own coefficient", what, row[name], row[f"{name}_half_width"], seeds)
         for row in rows[(rows["method"] == REPLAY) & (rows["at"] == "chosen")].to_dict("records")
         for name, what in PRIMARY.items()
-    ]
+    }
 
 
 def named(frame: pd.DataFrame) -> pd.DataFrame:

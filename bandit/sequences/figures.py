@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from bandit.engine.tables import reported_seeds
-from bandit.lab import Tables
-from bandit.sequences.analysis import levels
-from bandit.sequences.config import SequenceConfig
-from bandit.shift.analysis import diverged_note, label
+from bandit.lab import Analysis
+from bandit.shift.analysis import label
 from figures.marks import Drawing, Panel, interval, join, marks
 
 
-def draw(tables: Tables, config: SequenceConfig) -> dict[str, Drawing]:
+def draw(analysis: Analysis) -> dict[str, Drawing]:
     """A curve per method, a point per coefficient, with 95% t-intervals."""
-    table = tables["sequences"]
-    means = levels(table)
-    parts = []
+    means, parts = analysis.tables["levels"], []
     for method, points in means[means["role"] == "report"].groupby("method", sort=False):
         ends = interval(points, "new_correct", prefix="x_") | interval(points, "prior_correct")
         text = [f"β = {beta:g}" if beta else "" for beta in points["beta"]]
@@ -23,6 +18,6 @@ def draw(tables: Tables, config: SequenceConfig) -> dict[str, Drawing]:
     panel = Panel(x="Correctness on the new task", y="Correctness on the prior task")
     caption = (
         "Correctness on both tasks after the shift, a point per coefficient, means over "
-        f"{reported_seeds(table)} seeds with 95% t-intervals."
+        f"{analysis.seeds} seeds with 95% t-intervals."
     )
-    return {"sequences_correctness": Drawing(join(parts), {"": panel}, 1, 4, caption, note=diverged_note(table))}
+    return {"sequences_correctness": Drawing(join(parts), {"": panel}, 1, 4, caption, note=analysis.diverged)}

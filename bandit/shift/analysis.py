@@ -36,7 +36,7 @@ from cokl import methods
 from cokl.metrics import dual_anchor
 from cokl.support.errors import InputError
 from cokl.support.statistics import mean_and_half_width, summarize, with_spread
-from cokl.support.verdicts import SPREAD, Claim, Measurement, judged
+from cokl.support.verdicts import SPREAD, Claim, Measurement, Origin, judged
 
 MATCHED_ADAPTATION = 90.0
 """The common target: new-task correctness that is 10% of GRPO's gain short of GRPO's."""
@@ -55,17 +55,23 @@ NORMALIZED = ["retention", "adaptation", "overall"]
 DRIFTS = ["mass_drift", "correct_drift", "incorrect_drift"]
 EDGE = "Edge: the coefficient is the smallest or largest of its grid, so that a better one may lie outside."
 
+TITLES = {
+    "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature)",
+    "beta_search": "Beta search",
+    "kl_batch": "KL batch",
+    "decomposition": "Drift on the prior task at the end of training, Eq. 7 in nats",
+}
 CAPTIONS = {
-    "table1_normalized": "Dual-anchor normalized scores (Table 1 in miniature): Base is 100 in retention and 0 in "
+    "table1_normalized": f"{TITLES['table1_normalized']}: Base is 100 in retention and 0 in "
     "adaptation, GRPO w/o KL the reverse; Overall is their mean. Each method is at the coefficient with the highest "
     "Overall on the selection seeds. Note: edge, the coefficient is the smallest or largest of its grid, so a better "
     "one may lie outside.",
-    "beta_search": "Beta search: every coefficient, on the selection seeds, which choose, and on the reported ones: "
-    "probability of a correct answer on either task, on the prior one pass@k, exact, which depends on each prompt's "
-    "accuracy only, and D_KL(base+ || policy+), in nats.",
-    "kl_batch": "KL batch: prompts per update against scores on the reported seeds, at the coefficients that were "
-    "trained with more than one batch size.",
-    "decomposition": "Drift on the prior task at the end of training, Eq. 7 in nats: D_KL(base || policy) = mass + "
+    "beta_search": f"{TITLES['beta_search']}: every coefficient, on the selection seeds, which choose, and on the "
+    "reported ones: probability of a correct answer on either task, on the prior one pass@k, exact, which depends on "
+    "each prompt's accuracy only, and D_KL(base+ || policy+), in nats.",
+    "kl_batch": f"{TITLES['kl_batch']}: prompts per update against scores on the reported seeds, at the coefficients "
+    "that were trained with more than one batch size.",
+    "decomposition": f"{TITLES['decomposition']}: D_KL(base || policy) = mass + "
     "correct + incorrect; correct_share is correct / (correct + mass). Prior correctness is itself the mean "
     "correctness mass, so loss of mass is what lowers it; drift within the correct answers changes which are given.",
 }
@@ -103,21 +109,23 @@ _Maybe = Measurement | None  # None, or a mean that is NaN, where the table lack
 def analyse(tables: Tables, config: ShiftConfig) -> Analysis:
     """Whether CoKL has the best balance, the paper's claims, and every method's scores; the table is scored once."""
     table = tables["shift"]
-    scored = score(table)
-    made = tables_of(scored)
+    views = Views(score(table))
+    made = tables_of(views)
     normalized = made["table1_normalized"]
     mode = "sampled" if "sampled" in set(normalized["mode"]) else "exact"
     best = normalized[normalized["mode"] == mode]
     return Analysis(
-        answer=balance(scored, mode),
+        answer=balance(views, mode),
         seeds=reported_seeds(table),
-        claims=judge(scored),
+        claims=judge(views),
         tables=made,
         captions=CAPTIONS,
+        titles=TITLES,
         readable=readable,
         screen=readable(best)[["method", "beta", *NORMALIZED, "note"]],
         notes=[anchors(table), f"{SPREAD} {EDGE}"],
         picture=f"shift_tradeoff_{mode}",
+        diverged=diverged_note(table),
     )
 
 
@@ -251,20 +259,17 @@ def at_equal_adaptation(scored: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
-def tables_of(scored: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Every table of the lab by file name, numbers with their NAME_half_width beside them.
-
-    Raises InputError if the scored table lacks the selection seeds.
-    """
-    scored = scored.copy()
+def tables_of(views: Views) -> dict[str, pd.DataFrame]:
+    """Every table of the lab by file name, numbers with their NAME_half_width beside them."""
+    scored = views.scored.copy()
     scored["drift"] = scored[DRIFTS].sum(axis=1)
     scored["correct_share"] = scored["correct_drift"] / (scored["correct_drift"] + scored["mass_drift"])
-    last = final_rows(reported_rows(scored, best_coefficients(scored)))
+    last = final_rows(reported_rows(scored, views.best))
     by = ["mode", "method", "beta", "kl_prompts"]
     drifts = ["conditional_kl", *DRIFTS, "drift", "correct_share"]
     return {
         "table1_normalized": summarize(last, [*by, "edge"], NORMALIZED),
-        "beta_search": _beta_search(scored),
+        "beta_search": _beta_search(scored, views.best),
         "kl_batch": _kl_batch(scored),
         "decomposition": summarize(last[last["method"] != "base"], by, drifts),
     }
@@ -284,11 +289,11 @@ def anchors(table: pd.DataFrame) -> str:
     return "\n".join([*lines, f"{note}."] if note else lines)
 
 
-def _beta_search(scored: pd.DataFrame) -> pd.DataFrame:
+def _beta_search(scored: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
     rows = undetermined_as_nan(main_rows(final_rows(scored)), "selection")
     by = ["mode", "role", "method", "beta", "kl_prompts"]
     search = summarize(rows, by, RAW + BESIDE_ACCURACY + NORMALIZED)
-    chosen = pd.MultiIndex.from_frame(best_coefficients(scored)[["mode", "method", "beta"]])
+    chosen = pd.MultiIndex.from_frame(best[["mode", "method", "beta"]])
     return search.assign(best=pd.MultiIndex.from_frame(search[["mode", "method", "beta"]]).isin(chosen))
 
 
@@ -313,8 +318,11 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
-class _Views:
-    """The reported seeds' final rows of a scored table in each mode and setting."""
+class Views:
+    """The reported seeds' final rows of a scored table in each mode and setting.
+
+    Raises InputError if the table lacks the selection seeds.
+    """
 
     def __init__(self, scored: pd.DataFrame) -> None:
         self.scored = scored
@@ -431,30 +439,34 @@ class _Views:
 
 
 class PaperClaim(NamedTuple):
-    """What is judged, and where the paper claims it, of language models.
+    """What is judged, who claims it, and where the paper does, of language models.
 
     parts: the measurements in one mode, in the order of preference; a claim needs all of a list.
     """
 
     statement: str
-    where: str
-    parts: Callable[[_Views, str], Iterable[Sequence[_Maybe]]]
+    origin: Origin
+    place: str
+    parts: Callable[[Views, str], Iterable[Sequence[_Maybe]]]
 
 
 _PAIRS = tuple(zip(FORWARD, REVERSE, strict=True))
 PAPER_CLAIMS = {
     "overall": PaperClaim(
         f"At {E3} CoKL has a higher Overall than each of the paper's four baselines with a KL",
+        "paper",
         "Main Results, main table",
         lambda of, mode: [[of.compare(mode, E3, "cokl", rival, "overall") for rival in (*FORWARD, *REVERSE)]],
     ),
     "tuned": PaperClaim(
         "Each at its best coefficient, CoKL has a higher Overall than every method that is no variant of it",
+        "beyond",
         "Main Results; a search over CoKL's own coefficient and other regularizers are beyond the paper",
         lambda of, mode: [[of.over_the_best_rival(mode)]],
     ),
     "pattern": PaperClaim(
         f"At {PAPER}, CoKL has a higher Overall than replay, retaining as much and adapting more",
+        "paper",
         "Main Results, main table",
         lambda of, mode: [
             [
@@ -466,26 +478,31 @@ PAPER_CLAIMS = {
     ),
     "reverse": PaperClaim(
         f"At {E3} reverse KLs forget more than forward KLs",
+        "paper",
         "Main Results",
         lambda of, mode: [[of.compare(mode, E3, *pair, "retention") for pair in _PAIRS]],
     ),
     "constrained": PaperClaim(
         f"At {E3} forward KLs adapt less than reverse KLs",
+        "beyond",
         "beyond the paper, which says that forward KLs may constrain adaptation, and compares them with none in it",
         lambda of, mode: [[of.compare(mode, E3, *pair[::-1], "adaptation") for pair in _PAIRS]],
     ),
     "tuned reverse": PaperClaim(
         "Each at its best coefficient, reverse KLs forget more than forward KLs",
+        "beyond",
         "beyond the paper: Main Results at other coefficients than E.3's",
         lambda of, mode: [[of.compare(mode, at, *pair, "retention") for pair in _PAIRS] for at in (BEST, EQUAL)],
     ),
     "search": PaperClaim(
         "Of E.3's coefficients forward KLs have the highest Overall at 1, reverse KLs at 0.001",
+        "paper",
         "E.3, search over the baselines' coefficients",
         lambda of, mode: [[part for method in SEARCHED for part in of.searched(mode, method)]],
     ),
     "dynamics": PaperClaim(
         f"At {PAPER} CoKL ends with the prior task better than GRPO without KL and the new one as well",
+        "paper",
         "E.6, training dynamics",
         lambda of, mode: [
             [
@@ -496,16 +513,19 @@ PAPER_CLAIMS = {
     ),
     "collapse": PaperClaim(
         "CoKL without term 1 retains less than half of what CoKL does",
+        "paper",
         "Ablation of the loss structure",
         lambda of, mode: [[of.collapse(mode, at)] for at in (PAPER, BEST, EQUAL)],
     ),
     "level": PaperClaim(
         f"Without term 1, CoKL at {PAPER} retains no less than GRPO without KL",
+        "beyond",
         "beyond the paper, whose table has 3.85 and whose text makes no such claim",
         lambda of, mode: [[of.level(mode, PAPER, "cokl_without_term1", "retention")]],
     ),
     "term 2": PaperClaim(
         "Without its second term, as replay, CoKL adapts less, or at equal adaptation retains less",
+        "paper",
         "Ablation of the loss structure",
         lambda of, mode: [
             [of.compare(mode, at, "cokl", "correct_forward_kl", score)]
@@ -514,6 +534,7 @@ PAPER_CLAIMS = {
     ),
     "floor": PaperClaim(
         f"The correctness floor gains CoKL less than {NEGLIGIBLE:g} point",
+        "paper",
         "Batch-level correctness floor",
         lambda of, mode: [
             [of.compare(mode, at, "cokl", "cokl_floor", score, NEGLIGIBLE)]
@@ -522,11 +543,13 @@ PAPER_CLAIMS = {
     ),
     "batches": PaperClaim(
         "Larger KL batches retain more, 32 against 8 prompts",
+        "paper",
         "KL batch analysis",
         lambda of, mode: [part for sizes in ((32, 8), (16, 8), (32, 16)) for part in of.batches(mode, *sizes)],
     ),
     "larger batches": PaperClaim(
         "KL batches above the paper's retain more, against 8 prompts",
+        "beyond",
         "beyond the paper: KL batch analysis",
         lambda of, mode: [
             part
@@ -536,40 +559,42 @@ PAPER_CLAIMS = {
     ),
     "beta": PaperClaim(
         "Beta trades off between 0.1 and 10: the larger one retains more, the smaller one adapts more",
+        "paper",
         "Sensitivity analysis",
         lambda of, mode: [of.coefficients(mode)],
     ),
     "zero-correct": PaperClaim(
         f"At {PAPER} most of CoKL's rollout groups hold a correct response",
+        "paper",
         "E.4",
         lambda of, mode: [[of.zero_correct(mode)]],
     ),
     "drift": PaperClaim(
         "Forgetting is more drift within the correct answers than drift of the correctness mass",
+        "paper",
         "Batch-level correctness floor",
         lambda of, mode: of.drifts(mode),
     ),
 }
 
 
-def judge(scored: pd.DataFrame) -> list[Claim]:
+def judge(views: Views) -> list[Claim]:
     """Every claim that the methods, modes, coefficients and KL batches of a scored table allow to be judged.
 
     The first list of measurements that the table has whole is the primary one, sampled before exact.
     """
-    views, claims = _Views(scored), []
-    for statement, where, parts in PAPER_CLAIMS.values():
+    claims = []
+    for name, (statement, origin, place, parts) in PAPER_CLAIMS.items():
         lists = [list(part) for mode in ("sampled", "exact") for part in parts(views, mode)]
         known = [[m for m in part if m is not None and math.isfinite(m.mean)] for part in lists]
         complete = [some for some, part in zip(known, lists, strict=True) if part and len(some) == len(part)]
         if complete:
-            claims.append(judged(statement, where, complete[0], complete[1:]))
+            claims.append(judged(name, statement, origin, place, complete[0], complete[1:]))
     return claims
 
 
-def balance(scored: pd.DataFrame, mode: str) -> str:
+def balance(views: Views, mode: str) -> str:
     """CoKL's Overall beside that of the best rival, each method at its best coefficient."""
-    views = _Views(scored)
     lead, rival = views.over_the_best_rival(mode), views.best_rival(mode)
     if lead is None or rival is None or not math.isfinite(lead.mean):
         return "There is no Overall of CoKL and of another method to compare"

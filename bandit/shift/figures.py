@@ -10,9 +10,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from bandit.lab import Tables
-from bandit.shift.analysis import ANCHORS, diverged_note, label, score, tables_of
-from bandit.shift.config import ShiftConfig
+from bandit.lab import Analysis
+from bandit.shift.analysis import ANCHORS, label
 from cokl.support.statistics import with_spread
 from figures.marks import Drawing, Panel, interval, join, marks
 from figures.style import Style
@@ -26,13 +25,11 @@ STYLES = {
 }
 
 
-def draw(tables: Tables, config: ShiftConfig) -> dict[str, Drawing]:
+def draw(analysis: Analysis) -> dict[str, Drawing]:
     """The trade-off of each mode."""
-    table = tables["shift"]
-    search = tables_of(score(table))["beta_search"]
     return {
-        f"shift_tradeoff_{mode}": replace(tradeoff(rows), note=diverged_note(table))
-        for mode, rows in search.groupby("mode", sort=False)
+        f"shift_tradeoff_{mode}": replace(tradeoff(rows), note=analysis.diverged)
+        for mode, rows in analysis.tables["beta_search"].groupby("mode", sort=False)
     }
 
 

@@ -18,7 +18,19 @@ from bandit.lab import Analysis, Tables
 from bandit.sweep.config import SweepConfig
 from cokl.support.errors import InputError
 from cokl.support.statistics import mean_and_half_width, with_spread
-from cokl.support.verdicts import ALPHA, SPREAD, Claim, Measurement, Verdict, conjunction, no_verdict, of_each, withheld
+from cokl.support.verdicts import (
+    ALPHA,
+    SPREAD,
+    Claim,
+    Evidence,
+    Measurement,
+    Origin,
+    Verdict,
+    conjunction,
+    no_verdict,
+    of_each,
+    withheld,
+)
 
 RUN = ("method", "beta")
 """What names a run, up to its seed."""
@@ -47,10 +59,12 @@ def analyse(tables: Tables, config: SweepConfig) -> Analysis:
         claims=judge(table),
         tables={"matched": matched},
         captions={"matched": f"{title}."},
+        titles={"matched": title},
         readable=lambda rows: rows,
         screen=matched[["method", "beta", *columns]].rename(columns=columns),
         notes=[f"{title}. {note}".strip(), _far_from_the_match(table)],
         picture="figure2_tradeoff",
+        scored=table,
     )
 
 
@@ -157,10 +171,12 @@ def _collapse(table: pd.DataFrame) -> Claim:
     passed = [correctness - COLLAPSED["correctness above"], COLLAPSED["coverage below"] - coverage]
     shown = [with_spread(*mean_and_half_width(values), 4) for values in (correctness, coverage)]
     return Claim(
+        "collapse",
         "Unregularized RL becomes correct and collapses onto few correct actions "
         f"(correctness above {COLLAPSED['correctness above']}, coverage below {COLLAPSED['coverage below']})",
+        "paper",
         "Results, dynamics figure",
-        f"correctness {shown[0]}, coverage {shown[1]} (95% intervals)",
+        Evidence("", f"correctness {shown[0]}, coverage {shown[1]} (95% intervals)"),
         _verdict_on_all(passed),
     )
 
@@ -175,11 +191,16 @@ def _matched(table: pd.DataFrame, others: list[str], column: str, name: str, sig
     mean, half_width = mean_and_half_width(advantages[closest])
     better = "higher" if sign > 0 else "lower"
     return Claim(
+        f"match, {column}",
         f"At matched correctness, CoKL's {name} is {better} than every other regularizer's",
+        "paper",
         "Results, dynamics figure at its last step",
-        f"CoKL {final['cokl'].mean():.3f}; next {method_label(closest)} {final[closest].mean():.3f}; "
-        f"{better} by {with_spread(mean, half_width, 3)}, in {(advantages[closest] > 0).sum()} of {len(final)} seeds; "
-        f"correctness {correctness.min():.3f} to {correctness.max():.3f}",
+        Evidence(
+            "",
+            f"CoKL {final['cokl'].mean():.3f}; next {method_label(closest)} {final[closest].mean():.3f}; "
+            f"{better} by {with_spread(mean, half_width, 3)}, in {(advantages[closest] > 0).sum()} of {len(final)} "
+            f"seeds; correctness {correctness.min():.3f} to {correctness.max():.3f}",
+        ),
         _verdict_on_all(list(advantages.values())),
     )
 
@@ -240,10 +261,15 @@ def _during_training(table: pd.DataFrame, others: list[str], column: str, name: 
         if listed
     ]
     return Claim(
+        f"training, {column}",
         f"At matched correctness, CoKL's {name} is {'highest' if sign > 0 else 'lowest'} throughout training",
+        "beyond",
         "Results, dynamics figure; beyond the paper at every evaluated step: it says 'consistently'",
-        f"ahead of every other{sure} at {count - len(behind) - len(open_)} of {count} evaluated steps"
-        + "".join(f"; {words}" for words in described),
+        Evidence(
+            "",
+            f"ahead of every other{sure} at {count - len(behind) - len(open_)} of {count} evaluated steps"
+            + "".join(f"; {words}" for words in described),
+        ),
         _verdict_on_all(leads),
     )
 
@@ -271,11 +297,11 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
     beaten = [point for point in ours if any(dominates(other, point) for other in theirs)]
     worse = sum(any(dominates(point, other) for point in ours) for other in theirs)
     better = "higher" if sign > 0 else "lower"
-    remark = (
-        "beyond the paper, which speaks of the deviation from the correct-mode distribution"
-        if sign > 0
-        else "all pairs of the coefficients that were run is our stronger form"
-    )
+    origin: Origin = "beyond" if sign > 0 else "paper"
+    remark = {
+        "beyond": "beyond the paper, which speaks of the deviation from the correct-mode distribution",
+        "paper": "all pairs of the coefficients that were run is our stronger form",
+    }[origin]
     crossed = ""
     if beaten:
         crossing = min(correctness[point] for point in beaten)
@@ -285,10 +311,15 @@ def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, si
             f"where no regularizer's {name} is {better} than {sign * there.max():.3f})"
         )
     return Claim(
+        f"frontier, {column}",
         "The other regularizers either sacrifice correctness or deviate more: none is as correct as CoKL with a "
         f"{better} {name}, at any of the coefficients that were run",
+        origin,
         f"Results, trade-off figure; {remark}",
-        f"by means, {len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated{crossed}; "
-        f"CoKL dominates {worse} of the others' {len(theirs)} points",
+        Evidence(
+            "",
+            f"by means, {len(ours) - len(beaten)} of CoKL's {len(ours)} coefficients are not dominated{crossed}; "
+            f"CoKL dominates {worse} of the others' {len(theirs)} points",
+        ),
         "not held" if beaten else "held",
     )

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
-from bandit.lab import Tables
+from bandit.lab import Analysis
 from bandit.sweep.analysis import (
     MATCHED_CORRECTNESS,
     diverged_note,
@@ -18,7 +18,6 @@ from bandit.sweep.analysis import (
     require_sweep,
     without_diverged_runs,
 )
-from bandit.sweep.config import SweepConfig
 from cokl import regularizers
 from cokl.support.statistics import summarize
 from figures.marks import Drawing, Panel, interval, join, marks
@@ -32,9 +31,9 @@ _CORRECT_COLOR, _INCORRECT_COLOR = "#4d4d4d", "#bdbdbd"  # greys, since colours 
 _PARTS = ("correctness mass $Z$", r"within correct, $\pi^{+}$", r"within incorrect, $\pi^{-}$")
 
 
-def draw(tables: Tables, config: SweepConfig) -> dict[str, Drawing]:
+def draw(analysis: Analysis) -> dict[str, Drawing]:
     """Figures 2 and 3."""
-    return {"figure2_tradeoff": tradeoff(tables["sweep"]), "figure3_dynamics": dynamics(tables["sweep"])}
+    return {"figure2_tradeoff": tradeoff(analysis.scored), "figure3_dynamics": dynamics(analysis.scored)}
 
 
 def tradeoff(table: pd.DataFrame) -> Drawing:

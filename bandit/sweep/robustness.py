@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
 
 from bandit.config import changed
 from bandit.engine.runs import resolve_device
-from bandit.lab import Analysis, Tables
+from bandit.lab import Analysis, Lab, Tables
 from bandit.sweep.analysis import coverage_leads, judge, matched_coefficients
 from bandit.sweep.config import PRESETS as SWEEPS
 from bandit.sweep.config import SweepConfig
@@ -23,7 +23,8 @@ from cokl.support.files import write_parquet
 from cokl.support.options import SOME, Bound, Names, Settings, at_least, require
 from cokl.support.results import HERE, Execution
 from cokl.support.statistics import mean_and_half_width, with_spread
-from cokl.support.verdicts import MINIMUM_SEEDS, Claim, Verdict
+from cokl.support.verdicts import MINIMUM_SEEDS, Claim, Evidence, Verdict
+from figures.marks import Drawing
 
 ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "coverage_draws": (8, 256),
@@ -37,6 +38,8 @@ ALTERNATIVES: dict[str, tuple[Any, ...]] = {
     "shared_environment": (True,),
 }
 """Other values of every field that is declared an assumption of the sweep, k of coverage@k among them."""
+MEASUREMENT = "coverage_draws"
+"""Another number of draws than the paper's 64 is a different measurement of the same runs, and no other assumption."""
 BASE = "base"
 """The folder, and the name, of the sweep at its defaults."""
 COLUMNS = ("claim", "where", "alternative", "verdict", "stands", "measured", "seeds", "lead", "lead_half_width")
@@ -72,6 +75,24 @@ PRESETS = {
 }
 
 
+class Alternative(NamedTuple):
+    """Another value of a field of the sweep."""
+
+    field: str
+    value: Any
+
+    @property
+    def name(self) -> str:
+        """Of its folder, and in the table."""
+        value = "-".join(map(str, self.value)) if isinstance(self.value, tuple) else self.value
+        return f"{self.field}-{value}"
+
+
+def alternatives(config: RobustnessConfig) -> list[Alternative]:
+    """What is tried, one at a time."""
+    return [Alternative(field, value) for field in config.fields for value in ALTERNATIVES[field]]
+
+
 def train(config: RobustnessConfig, execution: Execution = HERE) -> dict[str, pd.DataFrame]:
     """Train the sweep in FOLDER/base and each alternative in FOLDER/NAME; a row per claim and alternative, COLUMNS.
 
@@ -85,13 +106,11 @@ def train(config: RobustnessConfig, execution: Execution = HERE) -> dict[str, pd
         sweeps = {BASE: base[kept]}
         betas = tuple(sorted({beta for some in near.values() for beta in some})) or config.sweep.betas
         chosen = {"coefficients": {method: list(some) for method, some in near.items()}}
-        for field in config.fields:
-            for value in ALTERNATIVES[field]:
-                name = f"{field}-{'-'.join(map(str, value)) if isinstance(value, tuple) else value}"
-                alternative = dataclasses.replace(changed(config.sweep, {field: value}), betas=betas)
-                runs = [run for run in planned_runs(alternative) if _is_near(run.method.name, run.beta, near)]
-                here = dataclasses.replace(execution, out=folder / name)
-                sweeps[name] = train_planned(alternative, runs, here, True, chosen)
+        for one in alternatives(config):
+            alternative = dataclasses.replace(changed(config.sweep, {one.field: one.value}), betas=betas)
+            runs = [run for run in planned_runs(alternative) if _is_near(run.method.name, run.beta, near)]
+            here = dataclasses.replace(execution, out=folder / one.name)
+            sweeps[one.name] = train_planned(alternative, runs, here, True, chosen)
         table = compare(sweeps)
         write_parquet(table, folder / "robustness.parquet")
     return {"robustness": table}
@@ -119,7 +138,7 @@ def compare(sweeps: Tables) -> pd.DataFrame:
         for claim, base in zip(judge(table), at_base, strict=True):
             enough = seeds >= MINIMUM_SEEDS and claim.verdict and base.verdict
             verdict, stands = (claim.verdict, claim.verdict == base.verdict) if enough else ("", None)
-            row = (base.statement, base.where, name, verdict, stands, claim.measured, seeds, lead, half_width)
+            row = (base.statement, base.place, name, verdict, stands, claim.primary.line, seeds, lead, half_width)
             lines.append(dict(zip(COLUMNS, row, strict=True)))
     return pd.DataFrame(lines).astype({"stands": "boolean"})
 
@@ -127,27 +146,35 @@ def compare(sweeps: Tables) -> pd.DataFrame:
 def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
     """How many verdicts stand, and of each claim in how many alternatives it does, and where not."""
     table = tables["robustness"]
-    assumed = table[~table["alternative"].map(_is_no_assumption)]
+    remeasured = {one.name for one in alternatives(config) if one.field == MEASUREMENT}
+    no_assumption = {BASE, *remeasured}
+    assumed = table[~table["alternative"].isin(no_assumption)]
     stand, judged = int(assumed["stands"].sum()), int(assumed["stands"].notna().sum())
-    same_measure = table[~table["alternative"].map(_is_another_measurement)]
+    same_measure = table[~table["alternative"].isin(remeasured)]
     leads = same_measure.drop_duplicates("alternative").sort_values("lead")
     pairs = list(zip(leads["lead"], leads["lead_half_width"], strict=True))
     ends = " to ".join(with_spread(*pair, 3) for pair in (pairs[0], pairs[-1]))
     claims = []
-    for (statement, where), of_claim in table.groupby(["claim", "where"], sort=False):
-        others = of_claim[~of_claim["alternative"].map(_is_no_assumption)]
+    for (statement, place), of_claim in table.groupby(["claim", "where"], sort=False):
+        others = of_claim[~of_claim["alternative"].isin(no_assumption)]
         fallen = of_claim[~of_claim["stands"].fillna(True)]
         away = others[~others["stands"].fillna(True)]["alternative"]
-        named = [f"{row.verdict} with {row.alternative}{_remark(str(row.alternative))}" for row in fallen.itertuples()]
+        named = [
+            f"{row.verdict} with {row.alternative}"
+            + (", which is another measurement" if row.alternative in remeasured else "")
+            for row in fallen.itertuples()
+        ]
         at_base, there = of_claim.loc[of_claim["alternative"] == BASE, ["verdict", "measured"]].iloc[0]
         stands = f"{len(others) - len(away)} of {len(others)}" if at_base else ""
         measured = f"the base's verdict, {at_base}, stands in {stands} alternatives" if stands else there
         held: Verdict = "not held" if len(away) else "held"
         claims.append(
             Claim(
+                str(statement),
                 f"Under every alternative assumption the same verdict: {statement}",
-                f"beyond the paper: what it leaves open; {where}",
-                "; ".join([measured, *named]),
+                "beyond",
+                f"beyond the paper: what it leaves open; {place}",
+                Evidence("", "; ".join([measured, *named])),
                 held,
             )
         )
@@ -156,12 +183,14 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
         stands = f"{judgements['stands'].sum()} of {judgements['stands'].notna().sum()}"
         lead = with_spread(judgements["lead"].iloc[0], judgements["lead_half_width"].iloc[0], 3)
         rows.append((alternative, stands if alternative != BASE else "", lead))
+    title = "Every claim under every alternative, at the coefficients next to the match"
     return Analysis(
         answer=f"{stand} of {judged} verdicts stand; CoKL's lead in coverage is {ends}",
         seeds=int(table["seeds"].min()),
         claims=claims,
         tables={"robustness": table},
-        captions={"robustness": "Every claim under every alternative, at the coefficients next to the match."},
+        captions={"robustness": f"{title}."},
+        titles={"robustness": title},
         readable=lambda rows: rows[["claim", "alternative", "verdict", "measured"]],
         screen=pd.DataFrame(rows, columns=["alternative", "verdicts that stand", "CoKL's lead in coverage"]),
         notes=[
@@ -171,19 +200,17 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
     )
 
 
-def _is_no_assumption(alternative: str) -> bool:
-    """Whether it is the base, or counts other draws than the paper's 64: a different measurement of the same runs."""
-    return alternative == BASE or _is_another_measurement(alternative)
-
-
-def _is_another_measurement(alternative: str) -> bool:
-    return alternative.startswith("coverage_draws-")
-
-
-def _remark(alternative: str) -> str:
-    return ", which is another measurement" if _is_another_measurement(alternative) else ""
-
-
-def draw(tables: Tables, config: RobustnessConfig) -> dict[str, Any]:
+def draw(analysis: Analysis) -> dict[str, Drawing]:
     """No pictures: its table is all."""
     return {}
+
+
+LAB = Lab(
+    title="What the controlled experiment's verdicts rest on",
+    summary="Vary each assumption of the sweep, one at a time, and say of each verdict whether it stands. Resumes.",
+    presets=PRESETS,
+    results={"robustness": COLUMNS},
+    train=train,
+    analyse=analyse,
+    draw=draw,
+)

@@ -37,20 +37,45 @@ Verdict = Literal["held", "not held", "undecided", "depends"]
 """On a claim: "depends" where decided measurements disagree; a single measurement is never that."""
 
 
+Origin = Literal["paper", "beyond"]
+"""Who makes a claim: the paper, or we beyond it, be it in one word of the claim alone."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A piece of evidence. kind: "primary", "secondary" or the method of a check; "" where a claim has one piece."""
+
+    kind: str
+    text: str
+
+    @property
+    def line(self) -> str:
+        """As it is shown to people."""
+        return f"{self.kind}: {self.text}" if self.kind else self.text
+
+
 @dataclass(frozen=True)
 class Claim:
-    """A claim, where the paper makes it, its primary measurement, and the verdict in this environment.
+    """A claim, who makes it where, its evidence, and the verdict in this environment.
 
-    verdict: None where there are too few seeds for one, or nothing to judge. evidence: further measurements, a line
-    each. derivation: an argument in words, if there is one.
+    name: by which code and tests know it, unique among the claims of one kind of results. place: in the paper, in
+    words. primary: what gives the verdict. verdict: None where there are too few seeds for one, or nothing to judge.
+    derivation: an argument in words, if there is one.
     """
 
+    name: str
     statement: str
-    where: str
-    measured: str
+    origin: Origin
+    place: str
+    primary: Evidence
     verdict: Verdict | None
-    evidence: tuple[str, ...] = ()
+    secondary: tuple[Evidence, ...] = ()
     derivation: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """Each piece of evidence as it is shown to people, the primary one first."""
+        return [evidence.line for evidence in (self.primary, *self.secondary)]
 
 
 @dataclass(frozen=True)
@@ -136,7 +161,12 @@ def of_each(parts: Sequence[Measurement]) -> list[Verdict]:
 
 
 def judged(
-    statement: str, where: str, parts: Sequence[Measurement], elsewhere: Iterable[Sequence[Measurement]] = ()
+    name: str,
+    statement: str,
+    origin: Origin,
+    place: str,
+    parts: Sequence[Measurement],
+    elsewhere: Iterable[Sequence[Measurement]] = (),
 ) -> Claim:
     """The claim by its primary measurements, all of which it needs, and by the secondary ones.
 
@@ -151,11 +181,12 @@ def judged(
     if {"held", "not held"} <= {verdict, *decided}:
         verdict = "depends"
     enough = min(part.seeds for part in parts) >= MINIMUM_SEEDS
-    evidence = []
+    secondary = []
     for group, (one, _), known in zip(groups, others, sure, strict=True):
         outcome = f" ({one if known else 'undecided'})" if enough else ""
-        evidence.append(f"secondary: {_written(group)}{outcome}")
-    return Claim(statement, where, f"primary: {_written(parts)}", verdict if enough else None, tuple(evidence))
+        secondary.append(Evidence("secondary", f"{_written(group)}{outcome}"))
+    primary = Evidence("primary", _written(parts))
+    return Claim(name, statement, origin, place, primary, verdict if enough else None, tuple(secondary))
 
 
 def _written(group: Sequence[Measurement]) -> str:
@@ -169,8 +200,8 @@ def screen(claims: Iterable[Claim], width: int = 100) -> str:
     for claim in claims:
         verdict = "-" if claim.verdict is None else "held" if claim.verdict == "held" else claim.verdict.upper()
         lines.append(textwrap.fill(claim.statement, width, initial_indent=f"{verdict:11}", subsequent_indent=" " * 11))
-        for measured in (claim.measured, *claim.evidence):
-            lines.append(textwrap.fill(measured, width, initial_indent=" " * 13, subsequent_indent=" " * 13))
+        for line in claim.lines:
+            lines.append(textwrap.fill(line, width, initial_indent=" " * 13, subsequent_indent=" " * 13))
     return "\n".join(lines)
 
 

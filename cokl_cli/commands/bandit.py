@@ -78,7 +78,7 @@ class LabCommand(LabOptions):
         analysis = self.lab.analyse(tables, self.config)
         write(analysis, self.lab.title, self.folder)
         print(on_screen(analysis, self.folder))
-        drawings = self.lab.draw(tables, self.config)
+        drawings = self.lab.draw(analysis)
         pictures = {name: matplotlib_renderer.render(drawing) for name, drawing in drawings.items()}
         style.save_all(pictures, self.folder / "figures")
         return 0

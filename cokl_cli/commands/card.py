@@ -50,14 +50,15 @@ class Card:
             write_text("", self.folder / CARD)  # by which the folder is known as a card's, finished or not
         table = plasticity(config, Execution(out=self.folder, jobs=self.jobs))
         write_text(source, self.folder / "regularizer.py")
-        matched = card.comparable(table, config, own)
-        rows = card.rows(table, matched, checks)
+        compared = card.comparable(table, config, own)
+        matched = card.matched(table, compared)
+        rows = card.rows(matched, checks)
         names = ", ".join(map(card.label, own))
         correct = config.environment.correct_actions
         tried = ", ".join(f"{beta:g}" for beta in config.betas)
         lines = [
-            *(card.answer(rows, card.label(name)) for name in own),
-            f"{names} beside the built-in regularizers, all set to a correctness of {matched.matched_correctness:.3f}",
+            *(card.answer(matched, name) for name in own),
+            f"{names} beside the built-in regularizers, all set to a correctness of {compared.matched_correctness:.3f}",
             f"on other seeds, between two of the coefficients {tried}",
             f"*: more than {card.MATCHED:g} away from it, so that the row cannot be compared",
             f"{card.REPLAY}: training on the reference's correct answers, CoKL without its second term",

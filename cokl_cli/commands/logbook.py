@@ -43,10 +43,10 @@ class Logbook:
         book = {name: {**kept, **made}[name] for name in listed() if name in kept or name in made}
         write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n", path)
         write_text(render(book), self.out / PAGE)
-        for name, title in listed().items():
+        for name, source in listed().items():
             state = "from these results" if name in made else "as it was" if name in kept else NOT_RUN
             if name in others:
                 state += f" ({made[name]['scope']}), in place of others ({kept[name]['scope']})"
-            print(f"{title}: {state}")
+            print(f"{source.title}: {state}")
         print(f"written to {self.out / PAGE}")
         return 0

@@ -15,7 +15,7 @@ from cokl.support.verdicts import screen
 from cokl_cli.commands.bandit import LabOptions, command_of
 from cokl_cli.commands.report import HtmlReport
 from cokl_cli.presets import preset_among, settings_among
-from cokl_cli.results import claims
+from cokl_cli.results import sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Reproduce(LabOptions):
         failed = [result for result in theory if not result.holds]
         if failed:
             print(to_text(failed))
-        print(f"\n{screen(claims('sweep', self.folder), width=80)}\n")
+        print(f"\n{screen(sources()['sweep'].claims(self.folder), width=80)}\n")
         print(f"theory: {summary(theory)}; {self.folder / 'theory' / 'claims.md'}")
         print(f"figures: {self.folder / 'figures'}; every number: {self.folder / 'sweep.parquet'}")
         HtmlReport(self.folder).run()

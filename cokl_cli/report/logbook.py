@@ -6,18 +6,18 @@ is not among the results given keeps its entry, or is called "not run here".
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bandit.labs import labs
 from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from cokl.support.results import read_config
 from cokl.support.statistics import plain_markdown_table
-from cokl_cli.results import LLM, THEORY, claims, command, finished, titles
+from cokl.support.verdicts import Evidence
+from cokl_cli.results import Judged, finished, sources
 
 RECORD, PAGE = "REPRODUCTION.json", "REPRODUCTION.md"
 NOT_RUN = "not run here"
@@ -27,7 +27,13 @@ UNJUDGED = "no verdict"
 Record = dict[str, Any]
 """Of one kind of results, with the fields of `RECORDED`. seconds and commit are None if not recorded. A claim has also
 `results`, which of several."""
-_JUDGED = {"statement": str, "where": str, "verdict": str, "measured": [str, ...]}
+_JUDGED = {
+    "statement": str,
+    "origin": str,
+    "where": str,
+    "verdict": str,
+    "measured": [{"kind": str, "text": str}, ...],
+}
 RECORDED = {
     "command": str, "scope": str, "hardware": str, "seconds": float | int | None, "commit": str | None,
     "claims": [_JUDGED],
@@ -41,9 +47,9 @@ _ENVIRONMENT = {
 }
 
 
-def listed() -> dict[str, str]:
-    """What the logbook has a section for, with its title: what judges claims."""
-    return {name: title for name, title in titles().items() if name != LLM}
+def listed() -> dict[str, Judged]:
+    """What the logbook has a section for."""
+    return {name: source for name, source in sources().items() if isinstance(source, Judged)}
 
 
 def records(roots: Iterable[Path]) -> dict[str, Record]:
@@ -59,30 +65,31 @@ def records(roots: Iterable[Path]) -> dict[str, Record]:
             raise InputError(f"results: there are none in {root}")
         for name in listed():
             folders[name] = list(dict.fromkeys([*folders.get(name, []), *map(Path.resolve, by_name.get(name, []))]))
-    return {name: _record(name, found) for name, found in folders.items() if found}
+    return {name: _record(listed()[name], found) for name, found in folders.items() if found}
 
 
-def _record(name: str, folders: list[Path]) -> Record:
+def _record(source: Judged, folders: list[Path]) -> Record:
     """Of one kind, whose results are in these folders."""
     first = read_config(folders[0])
     alike = [folder for folder in folders if {**read_config(folder), "first_seed": 0} == {**first, "first_seed": 0}]
     judged = [
         {
             "statement": claim.statement,
-            "where": claim.where,
+            "origin": claim.origin,
+            "where": claim.place,
             "verdict": claim.verdict or UNJUDGED,
-            "measured": [claim.measured, *claim.evidence],
+            "measured": [dataclasses.asdict(one) for one in (claim.primary, *claim.secondary)],
         }
         | ({"results": folder.name} if len(alike) > 1 else {})
         for folder in alike
-        for claim in claims(name, folder)
+        for claim in source.claims(folder)
     ]
     remedy = "remove it and run the command of these results again"
     environments = [read_json(folder / "environment.json", [_ENVIRONMENT, ...], remedy) for folder in alike]
     last = environments[0][-1]
     return {
-        "command": "; ".join(dict.fromkeys(_command(name, read_config(folder)) for folder in alike)),
-        "scope": f"{len(judged)} statements, of the paper and beyond it" if name == THEORY else _scope(first),
+        "command": "; ".join(dict.fromkeys(source.made_by(read_config(folder)) for folder in alike)),
+        "scope": source.scope(first, len(judged)),
         "hardware": f"{last['cpu']}, {last['cpu_count']} cores, torch {last['versions']['torch']}",
         "seconds": round(sum(one["seconds"] for records in environments for one in records), 1),
         "commit": last["git_commit"],
@@ -90,72 +97,30 @@ def _record(name: str, folders: list[Path]) -> Record:
     }
 
 
-def _scope(config: Mapping[str, Any]) -> str:
-    """In a few words: how many seeds, methods, coefficients and steps, as far as the configuration says it."""
-    config = {**config, **config.get("sweep", {})}  # which a robustness run changes
-    counts = []
-    for name, words in (("seeds", "seeds"), ("methods", "methods"), ("betas", "coefficients"), ("steps", "steps")):
-        if name in config:
-            count = len(config[name]) if isinstance(config[name], list) else config[name]
-            counts.append(f"{count} {words if count != 1 else words[:-1]}")
-        if name == "seeds" and config.get("selection_seeds"):
-            counts[0] += f" and {config['selection_seeds']} for selection"
-    return ", ".join(counts)
-
-
-def _command(name: str, config: Mapping[str, Any]) -> str:
-    """The command whose settings are those of `config`, as far as its presets and flags say them."""
-    if name == THEORY:
-        return command(name) + (" --effort quick" if config["effort"] == "quick" else "")
-    made = {preset: json.loads(json.dumps(known.as_dict())) for preset, known in labs()[name].presets.items()}
-    differing = {preset: _differing(known, config) for preset, known in made.items()}
-    preset = min(differing, key=lambda one: len(differing[one]))
-    flags = "" if preset == "paper" else f" --preset {preset}"
-    for option, value in differing[preset].items():
-        joined = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        flags += f" --{option.replace('_', '-')} {joined}"
-    return ("cokl reproduce" if name == "sweep" else command(name)) + flags
-
-
-def _differing(preset: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of both whose values differ, by their innermost names, with the values of `config`."""
-    differing: dict[str, Any] = {}
-    for field, value in preset.items():
-        if isinstance(value, dict):
-            differing |= _differing(value, config.get(field, {}))
-        elif field != "device" and field in config and config[field] != value:
-            differing[field] = config[field]
-    return differing
-
-
 def render(book: Mapping[str, Record]) -> str:
     """The page of a record. What is not in the record is listed as not run here."""
     parts = [_HEAD, "## At a glance", _table(["experiment", "scope", "hardware", "time", "verdicts"], _glance(book))]
-    for name, title in listed().items():
+    for name, source in listed().items():
         if name not in book:
             continue
         record = book[name]
-        parts.append(f'<details markdown="1"><summary>{title}</summary>')
+        parts.append(f'<details markdown="1"><summary>{source.title}</summary>')
         parts.append(f"Made by `{record['command']}`{_time(record, ' in ')}{_commit(record)}.")
-        heading = "evidence" if name == THEORY else "primary measurement"
-        parts.append(_table(["claim", "where", "verdict", heading], _rows(name, record["claims"])))
+        parts.append(_table(["claim", "where", "verdict", source.evidence], _rows(source, record["claims"])))
         parts.append("</details>")
     return "\n\n".join(parts) + "\n"
 
 
-def _rows(name: str, judged: Iterable[Record]) -> Iterator[list[str]]:
+def _rows(source: Judged, judged: Iterable[Record]) -> Iterator[list[str]]:
     """A row per claim, with its verdict and measurement in each of the results."""
-    from theory.report import kinds_of_evidence
-
     by_statement: dict[tuple[str, str], list[Record]] = {}
     for claim in judged:
         by_statement.setdefault((claim["statement"], claim["where"]), []).append(claim)
     for (statement, where), claims_of in by_statement.items():
         measured = []
         for one in claims_of:
-            brief = kinds_of_evidence(one["measured"]) if name == THEORY else one["measured"][0]
             which = f"{one['results']}, {one['verdict']}: " if "results" in one else ""
-            measured.append(which + brief.removeprefix("primary: "))
+            measured.append(which + source.brief([Evidence(**piece) for piece in one["measured"]]))
         yield [statement, where, ", ".join(one["verdict"] for one in claims_of), "<br>".join(measured)]
 
 
@@ -179,19 +144,19 @@ secondary measurements are in
 
 
 def _glance(book: Mapping[str, Record]) -> Iterator[list[str]]:
-    for name, title in listed().items():
+    for name, source in listed().items():
         if name not in book:
-            yield [title, f"`{command(name)}`", "", "", NOT_RUN]
+            yield [source.title, f"`{source.command}`", "", "", NOT_RUN]
             continue
         record = book[name]
-        beyond = [claim["verdict"] for claim in record["claims"] if "beyond" in claim["where"]]
-        papers = [claim["verdict"] for claim in record["claims"] if "beyond" not in claim["where"]]
+        beyond = [claim["verdict"] for claim in record["claims"] if claim["origin"] == "beyond"]
+        papers = [claim["verdict"] for claim in record["claims"] if claim["origin"] == "paper"]
         outcome = "; ".join(
             whose + ", ".join(f"{number} {verdict}" for verdict, number in Counter(verdicts).items())
             for verdicts, whose in ((papers, ""), (beyond, "beyond the paper: "))
             if verdicts
         )
-        yield [title, record["scope"], record["hardware"], _time(record) or "not recorded", outcome]
+        yield [source.title, record["scope"], record["hardware"], _time(record) or "not recorded", outcome]
 
 
 def _time(record: Record, before: str = "") -> str:

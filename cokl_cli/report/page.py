@@ -11,11 +11,8 @@ from bandit.config import EnvironmentConfig
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
 from cokl_cli.report.sections import claims, headline, optima, tradeoff
-from cokl_cli.results import LLM, THEORY, finished, read
-from figures.matplotlib_renderer import render
-from figures.page import Section, folded, picture, text
-from llm_bridge.section import paper
-from llm_bridge.section import section as llm_section
+from cokl_cli.results import finished, read, sources
+from figures.page import Section, text
 
 TITLE = "CoKL: what was measured"
 
@@ -45,21 +42,8 @@ def _sections(shown: Mapping[str, Path], page: Path) -> list[Section]:
         *([tradeoff.section(sweep)] if sweep else []),
         claims.section(judged, page),
         optima.section(read("sweep", sweep)[1].environment if sweep else EnvironmentConfig()),
-        *(_lab(name, folder) for name, folder in shown.items() if name not in (THEORY, LLM)),
-        llm_section(shown[LLM]) if LLM in shown else Section("llm", "The paper's LLM tables", paper()),
+        *(own for name, source in sources().items() if (own := source.section(shown.get(name)))),
     ]
-
-
-def _lab(name: str, folder: Path) -> Section:
-    """A lab's answer, notes, pictures and tables."""
-    from bandit.labs import labs
-
-    lab = labs()[name]
-    tables, config, analysis = read(name, folder)
-    notes = "".join(f"<p>{text(note)}</p>" for note in (f"{analysis.answer}.", *analysis.notes) if note)
-    pictures = "".join(picture(render(drawing)) for drawing in lab.draw(tables, config).values())
-    shown = {key: analysis.tables[key] for key in analysis.captions}
-    return Section(name, lab.title, notes + pictures + folded(shown, analysis.readable, analysis.captions))
 
 
 def _html(sections: Sequence[Section], others: Sequence[Path]) -> str:

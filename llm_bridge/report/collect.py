@@ -20,7 +20,7 @@ def collect(config: LLMConfig, root: Path) -> Results:
 
     Scores are of the evaluation after the last training step. Raises InputError if not even the math stage is done.
     """
-    model = config.name.replace("qwen", "Qwen").replace("b", "B") if config.model else config.name
+    model = Path(config.model).name if config.model else config.name
     base_scores = final_scores(config, root, BASE)
     if not base_scores:
         raise InputError(f"nothing to report in {root}: the math stage is not done; run cokl llm run first")

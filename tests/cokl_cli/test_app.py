@@ -71,7 +71,8 @@ from theory.claim import Evidence, Statement
 every = theory.claims.registered_claims()
 three = {{name: every[name] for name in ("cokl-definition", "replay-identity", "cokl-gradient")}}
 if {false}:
-    three["false"] = Statement("false", "1 = 2", "nowhere", lambda *_: [Evidence("arithmetic", "all", 1.0, 0.0)])
+    wrong = Evidence("arithmetic", "all", 1.0, 0.0)
+    three["false"] = Statement("false", "1 = 2", "nowhere", "paper", lambda *_: [wrong])
 theory.claims.registered_claims = lambda: three
 main(sys.argv[1:])
 """

@@ -140,7 +140,8 @@ def test_each_panel_and_column_is_of_its_own_numbers():
     ours = marks[(marks["method"] == "cokl") & (marks["x"] == 0.98)]
     expected = {"coverage_at_64": 0.2, "conditional_kl": 1.5, "plasticity": 0.75}
     assert ours.set_index("panel")["y"].to_dict() == pytest.approx(expected)
-    rows = card.rows(table, CONFIG, {"cokl": "right"})
+    matched = card.matched(table, CONFIG)
+    rows = card.rows(matched, {"cokl": "right"})
     assert rows.set_index("method").loc["CoKL"].to_dict() == {
         "beta": "0.1 to 0.2",
         "correct": "0.950 ± 0.000",
@@ -149,7 +150,7 @@ def test_each_panel_and_column_is_of_its_own_numbers():
         "plasticity": "0.750 ± 0.000",
         "surrogate": "right",
     }
-    assert card.answer(rows, "CoKL") == (
+    assert card.answer(matched, "cokl") == (
         "CoKL: coverage@64 0.500 ± 0.000, CoKL's 0.500 ± 0.000; plasticity 0.750 ± 0.000, CoKL's 0.750 ± 0.000"
     )
 
@@ -160,21 +161,21 @@ def test_the_others_are_interpolated_where_your_own_ends():
         settings = dataclasses.replace(CONFIG, matched_correctness=wanted)
         assert card.comparable(lab(), settings, ("cokl",)).matched_correctness == pytest.approx(expected, abs=1e-12)
     settings = card.comparable(lab(), dataclasses.replace(CONFIG, matched_correctness=0.6), ("cokl",))
-    assert card.answer(card.rows(lab(), settings, {}), "CoKL").startswith("CoKL: coverage@64")
+    assert card.answer(card.matched(lab(), settings), "cokl").startswith("CoKL: coverage@64")
 
 
 def test_one_whose_runs_all_diverge_is_not_comparable_and_moves_nothing():
     table = lab().query("method != 'cokl'")
     assert card.comparable(table, CONFIG, ("cokl",)) == CONFIG
-    assert card.answer(card.rows(table, CONFIG, {}), "CoKL").startswith("CoKL is not comparable")
+    assert card.answer(card.matched(table, CONFIG), "cokl").startswith("CoKL is not comparable")
 
 
 def test_a_method_that_ends_far_from_the_match_is_not_compared():
     table = lab()
     for ends in (table, table.assign(p_correct=table["p_correct"] / 2)):  # 0.94 and 0.98, 0.47 and 0.49
-        rows = card.rows(ends, dataclasses.replace(CONFIG, matched_correctness=0.6), {})
-        assert str(rows.set_index("method").loc["CoKL", "beta"]).endswith("*")
-        assert card.answer(rows, "CoKL").startswith("CoKL is not comparable")
+        matched = card.matched(ends, dataclasses.replace(CONFIG, matched_correctness=0.6))
+        assert str(card.rows(matched, {}).set_index("method").loc["CoKL", "beta"]).endswith("*")
+        assert card.answer(matched, "cokl").startswith("CoKL is not comparable")
 
 
 SURROGATE = """

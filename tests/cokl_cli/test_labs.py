@@ -17,7 +17,7 @@ from bandit import labs
 from bandit.lab import Analysis, Lab
 from cokl.support.files import write_parquet
 from cokl.support.results import Execution
-from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, Evidence
 from cokl_cli.app import main
 from cokl_cli.results import finished
 from tests.bandit.conftest import TINY_FLAGS
@@ -46,14 +46,17 @@ def train(config: Squares, execution: Execution) -> dict[str, pd.DataFrame]:
 
 
 def analyse(tables, config: Squares) -> Analysis:
-    claim = Claim("Squares grow", "nowhere", f"{len(tables['squares'])} squares", "held")
+    claim = Claim(
+        "grow", "Squares grow", "beyond", "nowhere", Evidence("", f"{len(tables['squares'])} squares"), "held"
+    )
     answer = "The squares grow"
     captions = {"squares": "Every square, as in Eq. 1. Nothing else."}
-    return Analysis(answer, 4, [claim], tables, captions, lambda rows: rows, tables["squares"])
+    titles = {"squares": "Every square, as in Eq. 1"}
+    return Analysis(answer, 4, [claim], tables, captions, lambda rows: rows, tables["squares"], titles=titles)
 
 
 LAB = Lab("Squares", "Square a few numbers. Resumes.", {"paper": Squares(), "quick": Squares(2)},
-          {"squares": ["the_square"]}, train, analyse, lambda tables, config: {})  # fmt: skip
+          {"squares": ["the_square"]}, train, analyse, lambda analysis: {})  # fmt: skip
 
 
 def enter(monkeypatch, name: str, lab: object) -> None:
@@ -99,8 +102,9 @@ def test_another_packages_lab_has_all_that_a_lab_has(squares, tmp_path: Path, ca
     assert run("logbook", tmp_path / "runs", "--out", tmp_path) == 0
     record = json.loads((tmp_path / "REPRODUCTION.json").read_text())["squares"]
     assert record["claims"] == [
-        {"statement": "Squares grow", "where": "nowhere", "verdict": "held", "measured": ["5 squares"]}
-    ]
+        {"statement": "Squares grow", "origin": "beyond", "where": "nowhere", "verdict": "held",
+         "measured": [{"kind": "", "text": "5 squares"}]}
+    ]  # fmt: skip
     assert record["command"] == "cokl bandit squares --n 5"
 
 

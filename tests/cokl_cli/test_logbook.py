@@ -53,7 +53,7 @@ def test_a_sweep_enters_with_its_verdicts_scope_time_and_command(results, tmp_pa
     assert "--methods none,entropy,cokl" in sweep["command"]
     assert "--batch-size 16" in sweep["command"]
     for claim in sweep["claims"]:
-        assert f"| {claim['verdict']} | {claim['measured'][0]} |" in page
+        assert f"| {claim['verdict']} | {claim['measured'][0]['text']} |" in page
 
 
 def test_results_without_an_environment_are_one_line(results, tmp_path, capsys):
@@ -70,7 +70,7 @@ def test_what_is_not_given_is_not_run_and_not_invented(results, tmp_path):
     page, book = made(tmp_path, results / "four")
     assert set(book) == {"sweep"}
     for name in ("theory", "finite-group", "shift", "sequences", "plasticity"):
-        title = logbook.listed()[name]
+        title = logbook.listed()[name].title
         (row,) = [line for line in page.splitlines() if line.startswith(f"| {title} |")]
         assert row.endswith("|  |  | not run here |")
         assert f"<summary>{title}</summary>" not in page
@@ -108,19 +108,21 @@ def test_results_of_another_setting_with_the_same_counts_are_not_the_entrys(resu
 
 
 def test_a_quick_check_of_the_theory_says_so():
-    assert logbook._command("theory", {"effort": "quick", "only": []}) == "cokl theory check --effort quick"
-    assert logbook._command("theory", {"effort": "full", "only": []}) == "cokl theory check"
+    theory = logbook.listed()["theory"]
+    assert theory.made_by({"effort": "quick", "only": []}) == "cokl theory check --effort quick"
+    assert theory.made_by({"effort": "full", "only": []}) == "cokl theory check"
 
 
 def test_a_claim_judged_in_two_runs_is_one_row_with_both():
     def claim(results: str, verdict: str, mean: str) -> dict:
-        measured = [f"primary: {mean} points", "secondary: 7 points"]
-        return {"statement": "S", "where": "beyond W", "verdict": verdict, "measured": measured, "results": results}
+        measured = [{"kind": "primary", "text": f"{mean} points"}, {"kind": "secondary", "text": "7 points"}]
+        origin = {"statement": "S", "origin": "beyond", "where": "W"}
+        return {**origin, "verdict": verdict, "measured": measured, "results": results}
 
     judged = [claim("a", "held", "2 ± 1"), claim("b", "undecided", "1 ± 3")]
     record = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit": None}
     page = logbook.render({"plasticity": record | {"claims": judged}})
-    assert "| S | beyond W | held, undecided | a, held: 2 ± 1 points<br>b, undecided: 1 ± 3 points |" in page
+    assert "| S | W | held, undecided | a, held: 2 ± 1 points<br>b, undecided: 1 ± 3 points |" in page
     assert "| Plasticity | s | h | 3 s | beyond the paper: 1 held, 1 undecided |" in page
 
 

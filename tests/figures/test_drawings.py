@@ -17,12 +17,18 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 
+from bandit.finite_group import analysis as finite_group_analysis
 from bandit.finite_group import figures as finite_group
+from bandit.finite_group.config import FiniteGroupConfig
+from bandit.plasticity import analysis as plasticity_analysis
 from bandit.plasticity import figures as plasticity
+from bandit.sequences import analysis as sequences_analysis
 from bandit.sequences import figures as sequences
 from bandit.sequences.config import SequenceConfig
+from bandit.shift import analysis as shift_analysis
 from bandit.shift import figures as shift
 from bandit.shift.config import ShiftConfig
+from bandit.sweep import analysis as sweep_analysis
 from bandit.sweep import figures as sweep
 from bandit.sweep.config import SweepConfig
 from cokl_cli import card
@@ -102,7 +108,7 @@ def swept() -> pd.DataFrame:
 
 def test_the_tradeoff_of_the_sweep_is_drawn_as_its_axes_say():
     table = swept()
-    picture = render(sweep.draw({"sweep": table}, SweepConfig())["figure2_tradeoff"])
+    picture = render(sweep.draw(sweep_analysis.analyse({"sweep": table}, SweepConfig()))["figure2_tradeoff"])
     assert [x.split(" $")[0] for x, _ in words(picture)] == ["Correctness", "Correctness"]
     assert words(picture)[0][1] == "Coverage@64"
     assert "KL" in words(picture)[1][1]
@@ -122,7 +128,7 @@ def test_the_tradeoff_of_the_sweep_is_drawn_as_its_axes_say():
 
 def test_the_dynamics_of_the_sweep_are_drawn_as_their_axes_say():
     table = swept()
-    picture = render(sweep.draw({"sweep": table}, SweepConfig())["figure3_dynamics"])
+    picture = render(sweep.draw(sweep_analysis.analyse({"sweep": table}, SweepConfig()))["figure3_dynamics"])
     assert [x for x, _ in words(picture)] == ["Training step"] * 2
     assert words(picture)[0][1] == "Coverage@64"
     matched = {"none": 0.0, "entropy": 0.001, "forward_kl": 0.001, "cokl": 0.1}  # nearest to 0.96
@@ -160,7 +166,7 @@ SHIFTED = {"cokl": "CoKL", "forward_kl": "Forward KL", "correct_forward_kl": "Re
 
 def test_the_shifts_panels_are_a_method_each_with_the_others_behind_and_both_anchors():
     table = shift_table(jitter=0.02)
-    drawing = next(iter(shift.draw({"shift": table}, ShiftConfig()).values()))
+    drawing = next(iter(shift.draw(shift_analysis.analyse({"shift": table}, ShiftConfig())).values()))
     picture = render(drawing)
     methods = [method for method in POINTS if method != "none"]
     assert [axes.get_title() for axes in picture.axes] == [SHIFTED[method] for method in methods]
@@ -219,7 +225,9 @@ def sequences_table() -> pd.DataFrame:
 
 def test_the_sequences_are_drawn_as_their_axes_say():
     table = sequences_table()
-    picture = render(sequences.draw({"sequences": table}, SequenceConfig())["sequences_correctness"])
+    picture = render(
+        sequences.draw(sequences_analysis.analyse({"sequences": table}, SequenceConfig()))["sequences_correctness"]
+    )
     assert words(picture) == [("Correctness on the new task", "Correctness on the prior task")]
     (axes,) = picture.axes
     labels = {"base": "Base", "none": "GRPO w/o KL", "cokl": "CoKL", "correct_forward_kl": "Replay"}
@@ -243,7 +251,7 @@ def test_the_plasticity_is_drawn_as_its_axes_say_with_bars_where_seeds_are_not_f
     table = plasticity_table()
     table = table[(table["seed"] < seeds) | (table["role"] == "selection")]
     config = dataclasses.replace(PLASTICITY, seeds=seeds)
-    picture = render(plasticity.draw({"plasticity": table}, config)["plasticity_tradeoff"])
+    picture = render(plasticity.draw(plasticity_analysis.analyse({"plasticity": table}, config))["plasticity_tradeoff"])
     assert words(picture) == [("Correctness after phase 1", "Plasticity after narrowed-2")]
     (axes,) = picture.axes
     labels = {"reference": "Reference", "none": "No regularizer", "cokl": "CoKL", "entropy": "Entropy"}
@@ -268,7 +276,9 @@ def test_the_plasticity_is_drawn_as_its_axes_say_with_bars_where_seeds_are_not_f
 
 def test_the_finite_groups_are_drawn_as_their_axes_say():
     metrics = made_metrics()
-    picture = render(finite_group.draw({"finite_group": metrics}, None)["finite_group_metrics"])  # type: ignore[arg-type]
+    analysis = finite_group_analysis.analyse({"finite_group": metrics}, FiniteGroupConfig())
+    picture = render(finite_group.draw(analysis)["finite_group_metrics"])
+    assert f"means over {metrics['seed'].nunique()} seeds at" in picture.caption
     columns = {"Correctness": "p_correct", "Coverage@8": "coverage_at_8", "Conditional KL [nats]": "conditional_kl"}
     mus = sorted(metrics["optimizer_steps"].unique())
     last = metrics[metrics["step"] == metrics["step"].max()]

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from bandit.finite_group import figures as finite_group
+from bandit.finite_group.analysis import final_table
 from bandit.shift import figures as shift
-from bandit.shift.analysis import score, tables_of
+from bandit.shift.analysis import Views, score, tables_of
 from bandit.sweep.figures import dynamics, tradeoff
 from llm_bridge.report import figures as llm
 from tests.bandit.finite_group.tables import made_metrics
@@ -30,7 +31,7 @@ def picked(marks: pd.DataFrame, **values: object) -> pd.DataFrame:
 
 def shift_tables_of(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What the lab's figures are drawn from."""
-    return tables_of(score(table))
+    return tables_of(Views(score(table)))
 
 
 def noisy_sweep() -> pd.DataFrame:
@@ -141,7 +142,7 @@ def test_a_sweep_of_few_seeds_is_drawn_seed_by_seed():
 
 def test_the_finite_group_labs_metrics():
     metrics = made_metrics()
-    marks = finite_group.metrics(metrics).marks
+    marks = finite_group.metrics(final_table(metrics), 3).marks
     last = metrics[metrics["step"] == 50]
     for (method, groups, steps), rows in last.groupby(["method", "groups", "optimizer_steps"]):
         for column in ("p_correct", "coverage_at_8", "conditional_kl"):

@@ -11,7 +11,17 @@ import pytest
 from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, largest, proved, worst_of_each, worst_over
 from theory.claims import registered_claims
 from theory.provers.intervals import Proof
-from theory.report import Checked, check_and_save, check_claims, judged, summary, to_json, to_markdown, to_text
+from theory.report import (
+    Checked,
+    check_and_save,
+    check_claims,
+    in_brief,
+    judged,
+    summary,
+    to_json,
+    to_markdown,
+    to_text,
+)
 
 CLAIMS = registered_claims()
 SOURCES = [
@@ -83,7 +93,7 @@ def test_a_check_that_raises_has_not_shown_its_claim():
     def broken(effort):
         raise ZeroDivisionError
 
-    (result,) = check_claims([Statement("broken", "it works", "nowhere", broken)], QUICK)
+    (result,) = check_claims([Statement("broken", "it works", "nowhere", "paper", broken)], QUICK)
     assert not result.holds
     assert "ZeroDivisionError" in to_text([result])
 
@@ -91,13 +101,13 @@ def test_a_check_that_raises_has_not_shown_its_claim():
 def test_an_infinite_error_is_null_in_json():
     """Infinity is no JSON, and readers of other languages refuse it."""
     pieces = [Evidence("method", "domain", error, 1e-6) for error in (math.inf, 0.5)]
-    results = check_claims([Statement("one", "1 = 2", "nowhere", lambda effort: pieces)], QUICK)
+    results = check_claims([Statement("one", "1 = 2", "nowhere", "paper", lambda effort: pieces)], QUICK)
     (row,) = json.loads(to_json(list(results)), parse_constant=pytest.fail)
     assert [piece["error"] for piece in row["evidence"]] == [None, 0.5]
 
 
 def test_a_check_without_evidence_has_not_shown_its_claim():
-    (result,) = check_claims([Statement("empty", "it works", "nowhere", lambda effort: [])], QUICK)
+    (result,) = check_claims([Statement("empty", "it works", "nowhere", "paper", lambda effort: [])], QUICK)
     assert not result.holds
 
 
@@ -123,17 +133,32 @@ def test_the_logbooks_verdicts_are_those_of_the_stored_check(tmp_path):
     ]
     (tmp_path / "claims.json").write_text(json.dumps(rows))
     wrong, right = judged(tmp_path)
-    assert (wrong.statement, wrong.where, wrong.verdict) == ("no-such-claim: S", "W", "not held")
-    assert wrong.measured.startswith("not held by enumeration: all groups")
-    assert [line.partition(":")[0] for line in wrong.evidence] == ["float64"]
-    assert (right.verdict, right.evidence) == ("held", ())
+    assert (wrong.name, wrong.statement, wrong.place) == ("no-such-claim", "no-such-claim: S", "W")
+    assert (wrong.verdict, wrong.origin) == ("not held", "paper")
+    assert wrong.primary.kind == "not held by enumeration"
+    assert wrong.primary.text.startswith("all groups, ")
+    assert [one.kind for one in wrong.secondary] == ["float64"]
+    assert (right.verdict, right.secondary) == ("held", ())
+
+
+def test_kinds_of_evidence_are_said_once_with_proofs_first():
+    """A proof of the whole statement makes those of its parts superfluous."""
+    part = "proved in Coq in part (the limits)"
+    assert in_brief(["float64", part, "loops", "float64"]) == f"{part}, float64, loops"
+    assert in_brief(["float64", part, "proved in Coq"]) == "proved in Coq, float64"
+
+
+def test_who_makes_a_claim_is_what_its_source_says():
+    assert {one.origin for one in CLAIMS.values()} == {"paper", "beyond"}
+    for one in CLAIMS.values():
+        assert (one.origin == "beyond") == ("beyond" in one.source), one.name
 
 
 def counted(pieces: dict[str, list[float]]) -> list[Checked]:
     """Claims whose pieces of evidence have these errors, of which up to 0.1 is accepted; each took 1.25 s more."""
     return [
         Checked(
-            Statement(name, f"what {name} says", "Eq. 7", lambda *_: []),
+            Statement(name, f"what {name} says", "Eq. 7", "paper", lambda *_: []),
             [Evidence("float64", "pairs", error, 0.1) for error in errors],
             1.25 * place,
         )

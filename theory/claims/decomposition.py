@@ -118,7 +118,7 @@ def by_response_set(effort: Effort) -> list[Evidence]:
     return [Evidence("float64 against 50 digits", f"{effort.samples} random pairs", worst, 1e-12)]
 
 
-@claim("bernoulli-term-nonnegative", "Eq. app-bernoulli-kl; the quantitative form is beyond the paper")
+@claim("bernoulli-term-nonnegative", "Eq. app-bernoulli-kl; the quantitative form is beyond the paper", "beyond")
 def bernoulli_nonnegative(effort: Effort) -> list[Evidence]:
     """KL(Bern(a) || Bern(b)) >= 2 (a - b)^2 >= 0, so every summand of Eq. 7 is nonnegative
 
@@ -161,7 +161,7 @@ def boundaries(effort: Effort) -> list[Evidence]:
     return [Evidence("float64", "Z = 0 and Z = 1, both directions", wrong, 0, "violations counted")]
 
 
-@claim("decomposition-boundary-rates", "Appendix A, boundary cases; the rates are beyond the paper")
+@claim("decomposition-boundary-rates", "Appendix A, boundary cases; the rates are beyond the paper", "beyond")
 def boundary_rates(effort: Effort) -> list[Evidence]:
     """KL(Bern(q) || Bern(z)) + q log z -> -H(q) as z -> 0, and + (1 - q) log(1 - z) -> -H(q) as z -> 1: the mass term
     diverges logarithmically; the mirror image stays bounded, -> -log(1 - q) and -log q

@@ -95,7 +95,7 @@ def maximum(effort: Effort) -> list[Evidence]:
     return [Evidence("convex program", domain, largest(worst, shortfall), TOLERANCE, detail)]
 
 
-@claim("cokl-unique-maximizer", "Theorem 1, clause 3; the quantitative form is beyond the paper")
+@claim("cokl-unique-maximizer", "Theorem 1, clause 3; the quantitative form is beyond the paper", "beyond")
 def unique_maximizer(effort: Effort) -> list[Evidence]:
     """every maximizer has Z = 1 and pi+ = ref+; quantitatively, J >= 1 - e forces 1 - Z <= e and TV(ref+, pi+)^2 <= e /
     (2 beta)
@@ -127,7 +127,7 @@ def unique_maximizer(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("conditional-penalties-decouple", BEYOND)
+@claim("conditional-penalties-decouple", BEYOND, "beyond")
 def conditional_penalties(effort: Effort) -> list[Evidence]:
     """a penalty D(pi+) >= 0 that is 0 at ref+ alone has CoKL's maximizer over the simplex, Z = 1 and pi+ = ref+, also
     with beta' log Z, beta' >= 0, added to the objective; the maximum is 1 minus beta times what constant is added to D

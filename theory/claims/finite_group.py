@@ -209,7 +209,7 @@ def recovery_decreasing(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("recovery-bounds", "Eq. appb-recovery-limits; the bounds are beyond the paper")
+@claim("recovery-bounds", "Eq. appb-recovery-limits; the bounds are beyond the paper", "beyond")
 def recovery_bounds(effort: Effort) -> list[Evidence]:
     """(1 - Z)^(G+1) / (G + 1) <= R_G(Z) <= (1 - Z)^(G+1) / ((G + 1) Z): the rates of R_G -> 0 as Z -> 1 and as G -> inf
 
@@ -236,7 +236,7 @@ def recovery_bounds(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("recovery-limit-not-uniform", BEYOND)
+@claim("recovery-limit-not-uniform", BEYOND, "beyond")
 def not_uniform(effort: Effort) -> list[Evidence]:
     """R_G -> 0 only pointwise: R_G(c / G) -> E_1(c), so a policy with Z of order 1 / G never leaves the recovery regime
 
@@ -299,7 +299,7 @@ def on_a_network(effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", "6-16-4 networks, G from 1 to 4, all pairs of groups", worst, ENUMERATED)]
 
 
-@claim("unfiltered-reference-groups", BEYOND)
+@claim("unfiltered-reference-groups", BEYOND, "beyond")
 def unfiltered(effort: Effort) -> list[Evidence]:
     """without the buffer's filter, E[grad] = -[1 - (1 - q)^G] mu_ref+ + [1 - (1 - Z)^G] mu_theta+: at pi+ = ref+ it is
     [(1 - q)^G - (1 - Z)^G] grad log Z, which pulls Z to q from both sides
@@ -329,7 +329,7 @@ def unfiltered(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("cached-references-are-the-target", BEYOND)
+@claim("cached-references-are-the-target", BEYOND, "beyond")
 def cached(effort: Effort) -> list[Evidence]:
     """with a fixed cached reference group, the expected gradient vanishes at pi+ = alpha, not at pi+ = ref+ (Z -> 1); a
     mode that the cache missed is pushed down
@@ -358,7 +358,7 @@ def cached(effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", "three modes, a cache that saw two", error, ENUMERATED, detail)]
 
 
-@claim("score-function-surrogates-unbiased", BEYOND)
+@claim("score-function-surrogates-unbiased", BEYOND, "beyond")
 def unbiased(effort: Effort) -> list[Evidence]:
     """on-policy, the sampled surrogates of entropy, forward KL, reverse KL, Jensen-Shannon and replay have
     the exact gradient in expectation
@@ -378,7 +378,7 @@ def unbiased(effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", f"{len(objects)} regularizers, {len(SHAPES)} bandits", worst, ENUMERATED)]
 
 
-@claim("correct-reverse-kl-shrinkage", BEYOND)
+@claim("correct-reverse-kl-shrinkage", BEYOND, "beyond")
 def shrinkage(effort: Effort) -> list[Evidence]:
     """the sampled correct-only reverse KL has Pr(K > 1) times the exact gradient: groups with one correct response are
     silent
@@ -394,7 +394,7 @@ def shrinkage(effort: Effort) -> list[Evidence]:
     return [_enumerated("correct_reverse_kl", expected)]
 
 
-@claim("without-term1-finite-group", BEYOND)
+@claim("without-term1-finite-group", BEYOND, "beyond")
 def without_term1(effort: Effort) -> list[Evidence]:
     """finite groups turn the ablation w/o term 1 into Z - beta (log Z + R_G), convex in Z: its maximum is at Z = 0 for
     beta > 1 / H_G and at Z = 1 for beta < 1 / H_G (1 / H_8 = 0.368; the paper uses beta = 1, G = 8)

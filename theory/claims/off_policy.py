@@ -105,7 +105,7 @@ def on_policy_point(effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", domain, worst_over(bandits(), error), 1e-14)]
 
 
-@claim("off-policy-gate", BEYOND)
+@claim("off-policy-gate", BEYOND, "beyond")
 def gate(effort: Effort) -> list[Evidence]:
     """off-policy, E[sum gamma] = 1 - (1 - Z_old)^G: the recovery gate follows the behaviour policy's correctness, and
     for K = 1 the ratio cancels, so such groups carry no importance correction
@@ -157,6 +157,7 @@ def _disagreement(behavior: np.ndarray, epsilon_is: float, counted: float | None
 @claim(
     "off-policy-bias-of-self-normalization",
     "Appendix B: 'affected by finite-sample self-normalization'; the rates are beyond the paper",
+    "beyond",
 )
 def self_normalization(effort: Effort) -> list[Evidence]:
     """without clipping the estimator is consistent: its bias vanishes like 1 / G; at G = 1 it is the full distance
@@ -185,7 +186,9 @@ def self_normalization(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("off-policy-bias-of-clipping", "Appendix B: 'importance-ratio clipping'; the limit is beyond the paper")
+@claim(
+    "off-policy-bias-of-clipping", "Appendix B: 'importance-ratio clipping'; the limit is beyond the paper", "beyond"
+)
 def clipping(effort: Effort) -> list[Evidence]:
     """with clipping the bias does not vanish with G: it tends to the distance between pi+ and the normalised pi_old
     clip(rho); ratios that all hit the same bound cancel in gamma"""

@@ -34,7 +34,7 @@ def _certified(
     return against_programs(name, claim_at, effort, seed)
 
 
-@claim("entropy-optimum", BEYOND)
+@claim("entropy-optimum", BEYOND, "beyond")
 def entropy_optimum(effort: Effort) -> list[Evidence]:
     """Z - beta (-H) is largest at Z* = sigmoid(logit c + 1 / beta), c = correct actions / actions, uniform within both
     sets; q does not enter, and the conditional KL to the reference stays
@@ -55,7 +55,7 @@ def _jensen_shannon(policy: np.ndarray, reference: Reference) -> float:
     return float(rel_entr(policy, mixture).sum() + rel_entr(reference.probs, mixture).sum()) / 2
 
 
-@claim("jensen-shannon-optimum", BEYOND)
+@claim("jensen-shannon-optimum", BEYOND, "beyond")
 def jensen_shannon_optimum(effort: Effort) -> list[Evidence]:
     """Z*_JS is the positive root of (1 - e) z^2 + (e - (1 - q)(1 - e)) z - q, e = exp(-2 / beta); conditionals stay
 
@@ -81,7 +81,7 @@ def jensen_shannon_optimum(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("jensen-shannon-gap", BEYOND)
+@claim("jensen-shannon-gap", BEYOND, "beyond")
 def jensen_shannon_gap(effort: Effort) -> list[Evidence]:
     """q < Z*_JS < 1 for every beta, with 1 - Z*_JS <= 2 (1 - q) exp(-2 / beta) / (1 - e)
 
@@ -99,7 +99,7 @@ def jensen_shannon_gap(effort: Effort) -> list[Evidence]:
     return [identities("q in (0, 1), beta > 0", forms), proved(DOMAIN, proofs)]
 
 
-@claim("jensen-shannon-monotone", BEYOND)
+@claim("jensen-shannon-monotone", BEYOND, "beyond")
 def jensen_shannon_monotone(effort: Effort) -> list[Evidence]:
     """Z*_JS is strictly decreasing in beta, with limits 1 and q
 
@@ -128,7 +128,7 @@ def jensen_shannon_monotone(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("without-term1-unbounded", BEYOND)
+@claim("without-term1-unbounded", BEYOND, "beyond")
 def without_term1_unbounded(effort: Effort) -> list[Evidence]:
     """Z - beta log Z has no maximum: it is unbounded as Z -> 0 for every beta > 0, and convex, with a local maximum at
     Z = 1 exactly for beta < 1 (the valley is at Z = beta)"""
@@ -157,7 +157,7 @@ def floor_gate(q: Tensor, mass: Tensor) -> Tensor:
     return (q - mass).clamp_min(0)
 
 
-@claim("floor-keeps-the-optimum", "Eqs. 19-20; the optimum is beyond the paper")
+@claim("floor-keeps-the-optimum", "Eqs. 19-20; the optimum is beyond the paper", "beyond")
 def floor_optimum(effort: Effort) -> list[Evidence]:
     """CoKL + floor has Z* = 1, pi+ = ref+: the gate is 0 for Z >= q, and below q the floor only adds upward pressure
 
@@ -225,7 +225,7 @@ def _sampled_floor_error(effort: Effort) -> float:
     return worst_over(range(max(effort.samples // 4, 6)), error)
 
 
-@claim("floor-is-not-a-mass-constraint", BEYOND)
+@claim("floor-is-not-a-mass-constraint", BEYOND, "beyond")
 def floor_not_mass(effort: Effort) -> list[Evidence]:
     """L_floor = g q [KL(ref+ || pi+) - log Z + H(ref+)]: below the floor it anchors pi+ as CoKL does, not Z alone; with
     the gate's gradient stopped it is the gradient of no function
@@ -261,7 +261,7 @@ def floor_not_mass(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("no-reward-on-the-regularized-prompts", BEYOND)
+@claim("no-reward-on-the-regularized-prompts", BEYOND, "beyond")
 def no_reward(effort: Effort) -> list[Evidence]:
     """where the reward does not act (the paper's task shift), population CoKL leaves Z free; forward, reverse KL and JS
     hold it at q, replay pulls it to 1, w/o term 1 to 0

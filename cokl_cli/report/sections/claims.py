@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cokl.support.verdicts import Claim
 from cokl_cli.report.logbook import UNJUDGED
-from cokl_cli.results import claims, titles
+from cokl_cli.results import sources
 from figures.page import Section, text
 
 Judged = tuple[str, Claim, Path]
@@ -18,7 +18,8 @@ Judged = tuple[str, Claim, Path]
 
 def judged(shown: Mapping[str, Path]) -> list[Judged]:
     """Every claim that the results allow to be judged."""
-    return [(titles()[name], claim, folder) for name, folder in shown.items() for claim in claims(name, folder)]
+    known = sources()
+    return [(known[name].title, claim, at) for name, at in shown.items() for claim in known[name].claims(at)]
 
 
 def section(rows: Sequence[Judged], page: Path) -> Section:
@@ -41,13 +42,13 @@ its evidence, its derivation and its data.</p>
 def _article(area: str, claim: Claim, folder: Path, page: Path) -> str:
     verdict = claim.verdict or UNJUDGED
     kind = {"held": "good", "not held": "bad"}.get(verdict, "open")
-    evidence = "".join(f"<li>{text(line)}</li>" for line in (claim.measured, *claim.evidence))
+    evidence = "".join(f"<li>{text(line)}</li>" for line in claim.lines)
     derivation = f"<h4>Derivation</h4><p>{text(claim.derivation)}</p>" if claim.derivation else ""
     link = f'<a href="{text(_link(folder, page))}">{text(folder)}</a>'
     return (
         f'<details class="claim" data-verdict="{text(verdict)}">'
         f'<summary><span class="verdict {kind}">{text(verdict)}</span> {text(claim.statement)}'
-        f' <span class="source">{text(area)}{": " if claim.where else ""}{text(claim.where)}</span></summary>'
+        f' <span class="source">{text(area)}{": " if claim.place else ""}{text(claim.place)}</span></summary>'
         f"<ul>{evidence}</ul>{derivation}<p>Data: {link}</p></details>"
     )
 

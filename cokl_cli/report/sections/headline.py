@@ -10,7 +10,7 @@ from latex2mathml.converter import convert
 
 from bandit.sweep.figures import schematic
 from cokl_cli.report.sections.claims import Judged
-from cokl_cli.results import titles
+from cokl_cli.results import sources
 from figures.page import Section, picture, table
 
 _LOSS = (
@@ -38,7 +38,8 @@ def _runs(shown: Mapping[str, Path], judged: Sequence[Judged]) -> pd.DataFrame:
     """What was run, and how many of its claims are held, as the terminal counts them."""
     rows = []
     for name, folder in shown.items():
-        own = [claim for area, claim, _ in judged if area == titles()[name]]
+        title = sources()[name].title
+        own = [claim for area, claim, _ in judged if area == title]
         held = sum(claim.verdict == "held" for claim in own)
-        rows.append((titles()[name], f"{held} of {len(own)}" if own else "", str(folder)))
+        rows.append((title, f"{held} of {len(own)}" if own else "", str(folder)))
     return pd.DataFrame(rows, columns=["experiment", "claims held", "results"])

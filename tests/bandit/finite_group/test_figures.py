@@ -5,6 +5,7 @@ import math
 import pandas as pd
 import pytest
 
+from bandit.finite_group.analysis import final_table
 from bandit.finite_group.figures import metrics
 
 
@@ -26,7 +27,7 @@ def test_metrics_are_those_of_the_largest_coefficient_and_of_unregularized_rl():
             for step in (0, 50)
         ]
     )  # fmt: skip
-    drawing = metrics(table)
+    drawing = metrics(final_table(table), 3)
     assert "β = 0.5:" in drawing.caption
     shown = drawing.marks[drawing.marks["panel"] == "p_correct, mu = 1"]
     assert shown[shown["style"] == "cokl fresh"]["y"].tolist() == pytest.approx([0.6, 0.6])

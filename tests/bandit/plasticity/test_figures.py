@@ -5,6 +5,7 @@ import statistics
 import pandas as pd
 import pytest
 
+from bandit.plasticity.analysis import analyse
 from bandit.plasticity.figures import draw
 from figures.marks import Drawing
 from tests.bandit.plasticity.tables import CONFIG, SEEDS, lab
@@ -13,7 +14,7 @@ from tests.oracles.intervals import half_width
 
 def tradeoff(table: pd.DataFrame) -> Drawing:
     """The picture."""
-    return draw({"plasticity": table}, CONFIG)["plasticity_tradeoff"]
+    return draw(analyse({"plasticity": table}, CONFIG))["plasticity_tradeoff"]
 
 
 def rewards(table: pd.DataFrame, method: str, beta: float) -> list[list[float]]:

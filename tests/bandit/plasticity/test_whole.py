@@ -80,7 +80,7 @@ def test_every_table_of_the_report_is_the_plain_loops(lab, expected, tmp_path):
 def test_every_measurement_of_the_claims_is_the_plain_loops(lab, expected):
     found = oracle.differences(expected.to_dict("records"), CONFIG)
     names = ("rival", "replay", "conditioning", "reference")
-    claims = judge(Scored.of(lab, CONFIG), CONFIG)
+    claims = judge(Scored.of(lab, CONFIG))
     assert len(claims) == 5
     for name, claim in zip(names, claims, strict=False):
         moved = [key for key in found if key[0] == name and key[1].startswith("moved")]
@@ -100,8 +100,8 @@ def where(key: tuple[str, str, str]) -> str:
 def shown(claim) -> dict[str, str]:
     """What a claim says, by where it was measured."""
     lines = {}
-    for line in (claim.measured, *claim.evidence):
-        found = re.fullmatch(r"(?:primary|secondary): (.*?): plasticity of .* (-?\d.* ± \S+) mean reward", line)
+    for one in (claim.primary, *claim.secondary):
+        found = re.fullmatch(r"(.*?): plasticity of .* (-?\d.* ± \S+) mean reward", one.text)
         assert found
         place, value = found.groups()
         lines[place] = value

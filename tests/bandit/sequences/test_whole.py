@@ -147,6 +147,6 @@ def test_the_headline_is_the_difference_to_replay_where_both_have_chosen():
     rows = [("correct_forward_kl", "chosen", -4.0), ("correct_forward_kl", "0.1", 9.0), ("reverse_kl", "chosen", 9.0)]
     table = pd.DataFrame(rows, columns=["method", "at", "prior_correct"])
     table = table.assign(prior_correct_half_width=3.0, new_correct=-table["prior_correct"], new_correct_half_width=2.0)
-    found = [(one.what, one.mean, one.half_width, one.seeds) for one in report.primary(table, 5)]
+    found = [(one.what, one.mean, one.half_width, one.seeds) for one in report.primary(table, 5).values()]
     assert found == [("correctness on the prior task", -4, 3, 5), ("correctness on the new task", 4, 2, 5)]
-    assert report.primary(table[1:], 5) == []
+    assert report.primary(table[1:], 5) == {}

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from bandit.shift import analysis as score
-from bandit.shift.analysis import PAPER_CLAIMS, judge
+from bandit.shift.analysis import PAPER_CLAIMS, Views, judge
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
 from tests.oracles.intervals import half_width
 
 WANTED: dict[str, list[tuple[str, str, float, str | None, float]]] = {
-    "each of the paper's four baselines": [
+    "overall": [
         ("overall", "cokl", 1.0, name, beta)
         for name, beta in (
             ("forward_kl", 1.0),
@@ -22,18 +22,16 @@ WANTED: dict[str, list[tuple[str, str, float, str | None, float]]] = {
             ("correct_reverse_kl", 0.001),
         )
     ],
-    "than replay": [
-        (score_, "cokl", 1.0, "correct_forward_kl", 1.0) for score_ in ("overall", "retention", "adaptation")
-    ],
-    "At E.3's coefficients reverse": [
+    "pattern": [(score_, "cokl", 1.0, "correct_forward_kl", 1.0) for score_ in ("overall", "retention", "adaptation")],
+    "reverse": [
         ("retention", "forward_kl", 1.0, "reverse_kl", 0.001),
         ("retention", "correct_forward_kl", 1.0, "correct_reverse_kl", 0.001),
     ],
-    "adapt less than reverse": [
+    "constrained": [
         ("adaptation", "reverse_kl", 0.001, "forward_kl", 1.0),
         ("adaptation", "correct_reverse_kl", 0.001, "correct_forward_kl", 1.0),
     ],
-    "Of E.3's coefficients": [
+    "search": [
         ("overall", name, chosen, name, other)
         for name, chosen, others in (
             ("forward_kl", 1.0, (0.1, 10.0)),
@@ -43,16 +41,16 @@ WANTED: dict[str, list[tuple[str, str, float, str | None, float]]] = {
         )
         for other in others
     ],
-    "second term": [("adaptation", "cokl", 1.0, "correct_forward_kl", 1.0)],
+    "term 2": [("adaptation", "cokl", 1.0, "correct_forward_kl", 1.0)],
     "floor": [("overall", "cokl", 1.0, "cokl_floor", 1.0)],
-    "trades off": [("retention", "cokl", 10.0, "cokl", 0.1), ("adaptation", "cokl", 0.1, "cokl", 10.0)],
-    "ends with the prior task better": [
+    "beta": [("retention", "cokl", 10.0, "cokl", 0.1), ("adaptation", "cokl", 0.1, "cokl", 10.0)],
+    "dynamics": [
         ("retention", "cokl", 1.0, None, 0.0),
         ("adaptation", "cokl", 1.0, "none", 0.0),
     ],
-    "no less than GRPO": [("retention", "cokl_without_term1", 1.0, None, 0.0)],
+    "level": [("retention", "cokl_without_term1", 1.0, None, 0.0)],
 }
-"""Words of a claim, and of what its primary measurement is the difference: a score of one run minus another's."""
+"""A claim, and of what its primary measurement is the difference: a score of one run minus another's."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +64,7 @@ def noisy() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def noisy_claims(noisy) -> list[Claim]:
     """What is judged on it."""
-    return judge(score.score(noisy))
+    return judge(Views(score.score(noisy)))
 
 
 def seeds_scores(table: pd.DataFrame, method: str, beta: float, prompts: int = 16) -> dict[str, np.ndarray]:
@@ -98,17 +96,17 @@ def written(values: np.ndarray, unit: str = "points") -> str:
     return f"{values.mean():z.{digits}f} ± {half_width(values):.{digits}f} {unit}"
 
 
-def about(claims: list[Claim], words: str) -> Claim:
-    """The only claim whose statement holds these words."""
-    (claim,) = [claim for claim in claims if words in claim.statement]
+def named(claims: list[Claim], name: str) -> Claim:
+    """The claim of this name, of which there is one."""
+    (claim,) = [claim for claim in claims if claim.name == name]
     return claim
 
 
-@pytest.mark.parametrize("words", WANTED)
-def test_a_claim_prints_the_difference_that_the_paper_expects(words, noisy, noisy_claims):
-    parts = about(noisy_claims, words).measured.split("; ")
-    assert len(parts) == len(WANTED[words])
-    for part, (column, one, at, other, there) in zip(parts, WANTED[words], strict=True):
+@pytest.mark.parametrize("name", WANTED)
+def test_a_claim_prints_the_difference_that_the_paper_expects(name, noisy, noisy_claims):
+    parts = named(noisy_claims, name).primary.text.split("; ")
+    assert len(parts) == len(WANTED[name])
+    for part, (column, one, at, other, there) in zip(parts, WANTED[name], strict=True):
         values = seeds_scores(noisy, one, at)[column]
         if other is not None:
             values = values - seeds_scores(noisy, other, there)[column]
@@ -118,26 +116,26 @@ def test_a_claim_prints_the_difference_that_the_paper_expects(words, noisy, nois
 def test_what_is_not_a_difference_of_scores_is_printed_too(noisy, noisy_claims):
     """The ablation, the KL batches, the rollout groups and the drifts."""
 
-    def printed(words: str) -> str:
-        return about(noisy_claims, words).measured
+    def printed(name: str) -> str:
+        return named(noisy_claims, name).primary.text
 
     ours, without = (seeds_scores(noisy, name, 1.0)["retention"] for name in ("cokl", "cokl_without_term1"))
     assert (without < 0).any()
-    assert " " + written(ours / 2 - np.maximum(without, 0)) in printed("less than half")
+    assert " " + written(ours / 2 - np.maximum(without, 0)) in printed("collapse")
     batches = {size: seeds_scores(noisy, "cokl", 1.0, size)["retention"] for size in (8, 16, 32, 64)}
-    assert printed("Larger KL").endswith(f"32 minus with 8 prompts at beta 1: {written(batches[32] - batches[8])}")
-    evidence = about(noisy_claims, "Larger KL").evidence
-    assert [line.rpartition("prompts at beta 1: ")[2].rpartition(" (")[0] for line in evidence] == [
+    assert printed("batches").endswith(f"32 minus with 8 prompts at beta 1: {written(batches[32] - batches[8])}")
+    secondary = named(noisy_claims, "batches").secondary
+    assert [one.text.rpartition("prompts at beta 1: ")[2].rpartition(" (")[0] for one in secondary] == [
         written(batches[16] - batches[8]), written(batches[32] - batches[16])
     ]  # fmt: skip
-    assert " " + written(batches[64] - batches[8]) in printed("above the paper's")
+    assert " " + written(batches[64] - batches[8]) in printed("larger batches")
     reported = noisy[noisy["role"] == "report"]
     ours_ = reported[(reported["method"] == "cokl") & (reported["beta"] == 1) & (reported["kl_prompts"] == 16)]
     rates = ours_[ours_["step"] > 0].groupby("seed")["zero_correct_rate"].mean().to_numpy()
-    assert " " + written(50 - 100 * rates) in printed("rollout groups hold")
+    assert " " + written(50 - 100 * rates) in printed("zero-correct")
     grpo = reported[(reported["method"] == "none") & (reported["step"] == 20)].sort_values("seed")
     drifts = (grpo["correct_drift"] - grpo["mass_drift"]).to_numpy()
-    assert " " + written(drifts, "nats") in printed("drift within")
+    assert " " + written(drifts, "nats") in printed("drift")
     assert set(SEEDS["report"]) == set(grpo["seed"])
-    equal = [words for words in PAPER_CLAIMS if "equal means within 5" in printed(PAPER_CLAIMS[words][0])]
+    equal = [name for name in PAPER_CLAIMS if "equal means within 5" in printed(name)]
     assert equal == ["pattern", "dynamics"]

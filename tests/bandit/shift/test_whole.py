@@ -100,7 +100,10 @@ def test_verdicts_without_errors_take_nothing_from_the_other_numbers(lab, monkey
 
 
 def test_every_table_of_the_report_is_the_plain_loops(lab, expected):
-    written, tables = report.tables_of(report.score(lab)), oracle.final_tables(expected.to_dict("records"))
+    written, tables = (
+        report.tables_of(report.Views(report.score(lab))),
+        oracle.final_tables(expected.to_dict("records")),
+    )
     assert list(written) == list(tables)
     for name, table in tables.items():
         assert len(table), name
@@ -130,7 +133,7 @@ def test_every_table_of_a_made_up_lab_is_the_plain_loops(jitter):
     }
     lab = shift_table({**POINTS, "cokl": ours}, jitter=jitter)
     lab.loc[(lab["role"] == "selection") & (lab["beta"] == 0.1) & (lab["step"] > 0), "prior_correct"] -= 0.3
-    written, tables = report.tables_of(report.score(lab)), oracle.final_tables(lab.to_dict("records"))
+    written, tables = report.tables_of(report.Views(report.score(lab))), oracle.final_tables(lab.to_dict("records"))
     for name, table in tables.items():
         assert len(table), name
         assert_same(written[name], pd.DataFrame(table))

@@ -5,7 +5,7 @@ import pytest
 
 from bandit.sweep import analysis as claims
 from bandit.sweep.config import SweepConfig
-from cokl.support.verdicts import Measurement, of_each
+from cokl.support.verdicts import Claim, Measurement, of_each
 from tests.bandit.same import page_and_screen
 from tests.bandit.sweep.tables import GOOD, sweep_table
 
@@ -15,6 +15,12 @@ def shown(table: pd.DataFrame) -> tuple[str, str]:
     return page_and_screen(claims.analyse({"sweep": table}, SweepConfig()))
 
 
+def named(table: pd.DataFrame, name: str) -> Claim:
+    """The claim of this name, of which there is one."""
+    (claim,) = [claim for claim in claims.judge(table) if claim.name == name]
+    return claim
+
+
 def changed(method: str, beta: float, point: tuple[float, float, float]) -> dict:
     """GOOD with one point moved."""
     return {**GOOD, method: {**GOOD[method], beta: point}}
@@ -22,25 +28,25 @@ def changed(method: str, beta: float, point: tuple[float, float, float]) -> dict
 
 def test_all_claims_hold_on_data_that_supports_them():
     verdicts = claims.judge(sweep_table(GOOD))
-    assert len(verdicts) == 8
+    assert len({claim.name for claim in verdicts}) == len(verdicts) == 8
+    assert all((claim.origin == "beyond") == ("beyond" in claim.place) for claim in verdicts)
     assert all(claim.verdict == "held" for claim in verdicts)
 
 
 @pytest.mark.parametrize(
-    ("points", "statement"),
+    ("points", "name"),
     [
-        (changed("none", 0.0, (0.90, 0.09, 6.0)), "Unregularized"),
-        (changed("none", 0.0, (0.98, 0.30, 6.0)), "Unregularized"),
-        (changed("forward_kl", 0.001, (0.965, 0.70, 3.0)), "coverage@64 is higher"),
-        (changed("forward_kl", 0.001, (0.965, 0.10, 0.2)), "conditional KL is lower"),
-        (changed("forward_kl", 0.001, (0.965, 0.70, 3.0)), "coverage@64 is highest throughout"),
-        (changed("forward_kl", 0.1, (0.979, 0.30, 1.0)), "as correct as CoKL with a lower conditional KL"),
-        (changed("forward_kl", 0.1, (0.956, 0.61, 1.0)), "as correct as CoKL with a higher coverage@64,"),
+        (changed("none", 0.0, (0.90, 0.09, 6.0)), "collapse"),
+        (changed("none", 0.0, (0.98, 0.30, 6.0)), "collapse"),
+        (changed("forward_kl", 0.001, (0.965, 0.70, 3.0)), "match, coverage_at_64"),
+        (changed("forward_kl", 0.001, (0.965, 0.10, 0.2)), "match, conditional_kl"),
+        (changed("forward_kl", 0.001, (0.965, 0.70, 3.0)), "training, coverage_at_64"),
+        (changed("forward_kl", 0.1, (0.979, 0.30, 1.0)), "frontier, conditional_kl"),
+        (changed("forward_kl", 0.1, (0.956, 0.61, 1.0)), "frontier, coverage_at_64"),
     ],
 )
-def test_a_claim_fails_on_data_against_it(points, statement):
-    (claim,) = [c for c in claims.judge(sweep_table(points)) if statement in c.statement]
-    assert claim.verdict == "not held"
+def test_a_claim_fails_on_data_against_it(points, name):
+    assert named(sweep_table(points), name).verdict == "not held"
     assert ": not held\n" in shown(sweep_table(points))[0]
 
 
@@ -48,18 +54,18 @@ def test_a_crossed_frontier_is_named_with_the_best_there():
     """From the correctness of CoKL's lowest beaten point on, that point included."""
     points = changed("cokl", 0.001, (0.975, 0.05, 2.0))
     points |= {"forward_kl": {0.1: (0.975, 0.10, 3.0)}, "entropy": {0.1: (0.980, 0.04, 2.5)}}
-    claim = next(c for c in claims.judge(sweep_table(points)) if "with a higher coverage@64," in c.statement)
+    measured = named(sweep_table(points), "frontier, coverage_at_64").primary.text
     assert (
         "1 of CoKL's 2 coefficients are not dominated (all but 0.001: at a correctness of 0.9752 or more, where no "
-        in (claim.measured)
+        in measured
     )
-    assert "coverage@64 is higher than 0.100)" in claim.measured
+    assert "coverage@64 is higher than 0.100)" in measured
 
 
 def test_a_sweep_without_cokl_is_judged_as_far_as_it_goes():
     table = sweep_table({"none": GOOD["none"], "forward_kl": GOOD["forward_kl"]})
     (claim,) = claims.judge(table)
-    assert claim.statement.startswith("Unregularized")
+    assert claim.name == "collapse"
     assert "sweep CoKL and another regularizer" in " ".join(shown(table)[1].split())
 
 
@@ -71,20 +77,20 @@ def test_throughout_training_is_judged_at_each_step():
     close.loc[at_start & (table["seed"] == 0), "conditional_kl"] = 0.16
     close.loc[at_start & (table["seed"] == 1), "conditional_kl"] = 5.0
 
-    def claim(judged: pd.DataFrame) -> claims.Claim:
-        return next(c for c in claims.judge(judged) if "conditional KL is lowest throughout" in c.statement)
+    def claim(judged: pd.DataFrame) -> Claim:
+        return named(judged, "training, conditional_kl")
 
     assert claim(table).verdict == "held"
-    assert "at 2 of 2 evaluated steps" in claim(table).measured
+    assert "at 2 of 2 evaluated steps" in claim(table).primary.text
     assert claim(close).verdict == "undecided"
-    assert claim(close).measured.endswith("at 1 of 2 evaluated steps; undecided at step 100")
+    assert claim(close).primary.text.endswith("at 1 of 2 evaluated steps; undecided at step 100")
     far = table.copy()
     far.loc[at_start & (table["seed"] == 1), "conditional_kl"] = 50.0  # ahead in every seed, by too differing amounts
     assert claim(far).verdict == "undecided"
     ahead = table.copy()
     ahead.loc[at_start, "conditional_kl"] = 0.1 + 0.001 * ahead.loc[at_start, "seed"]
     assert claim(ahead).verdict == "not held"
-    assert claim(ahead).measured.endswith("behind at step 100")
+    assert claim(ahead).primary.text.endswith("behind at step 100")
 
 
 def test_one_of_many_intervals_below_zero_decides_nothing():
@@ -101,7 +107,7 @@ def test_one_of_many_intervals_below_zero_decides_nothing():
 def test_the_closest_competitor_is_reported_and_every_one_counts():
     """Entropy, the closer of two competitors, beats CoKL's coverage: forward KL does not, and cannot save the claim."""
     table = sweep_table(changed("entropy", 0.001, (0.964, 0.65, 2.9)))
-    claim = next(c for c in claims.judge(table) if "coverage@64 is higher" in c.statement)
+    claim = named(table, "match, coverage_at_64")
     assert claim.verdict == "not held"
-    assert "next Entropy 0.650" in claim.measured
-    assert "in 0 of 5 seeds" in claim.measured
+    assert "next Entropy 0.650" in claim.primary.text
+    assert "in 0 of 5 seeds" in claim.primary.text

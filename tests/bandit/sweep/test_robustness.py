@@ -62,7 +62,7 @@ def test_a_verdict_that_falls_with_other_draws_alone_stands_and_is_told_apart():
     claims = analyse({"robustness": rows}, QUICK).claims
     assert {claim.verdict for claim in claims} == {"held"}
     apart = "the base's verdict, held, stands in 1 of 1 alternatives; not held with coverage_draws-8"
-    assert [claim.measured for claim in claims].count(f"{apart}, which is another measurement") == 4
+    assert [claim.primary.text for claim in claims].count(f"{apart}, which is another measurement") == 4
     assert shown(rows)[1].startswith("8 of 8 verdicts stand")
     assert "0 of 0 verdicts stand" in shown(rows[rows["alternative"] != "init_scale-2.0"])[1]
 

@@ -53,7 +53,7 @@ def table() -> pd.DataFrame:
 
 def test_every_claim_is_judged_on_its_own_rows():
     assert matched_coefficients(table()) == {"entropy": 0.02, "forward_kl": 0.03, "cokl": 0.1}
-    found = [(claim.measured, claim.verdict) for claim in judge(table())]
+    found = [(claim.primary.text, claim.verdict) for claim in judge(table())]
     assert found == [
         ("correctness 0.9800 ± 0.0026, coverage 0.1000 ± 0.0052 (95% intervals)", "held"),
         (
@@ -91,7 +91,7 @@ def test_a_method_far_from_cokls_correctness_is_no_rival_at_the_match():
     """Entropy at 0.2 alone has a correctness of 0.80 and more coverage than CoKL's 0.50; then forward KL as well."""
     far = table().query("method != 'entropy' or beta == 0.2")
     claims = judge(far)
-    assert claims[3].measured.startswith("CoKL 0.500; next Forward KL 0.200; higher by 0.300")
+    assert claims[3].primary.text.startswith("CoKL 0.500; next Forward KL 0.200; higher by 0.300")
     assert claims[3].verdict == "held"
     text, _ = page_and_screen(analyse({"sweep": far}, SweepConfig()))
     assert "Not comparable, since more than 0.03 away from CoKL's correctness: Entropy." in text

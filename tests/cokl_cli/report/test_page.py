@@ -6,14 +6,16 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from cokl.support.errors import InputError
-from cokl.support.verdicts import Claim, Verdict
+from cokl.support.verdicts import Claim, Evidence, Verdict
 from cokl_cli.report import page
 from cokl_cli.report.sections import claims, headline
 from cokl_cli.report.sections.claims import Judged
-from cokl_cli.results import finished, titles
+from cokl_cli.results import finished, sources
+from figures.page import table
 from tests.bandit.shift.tables import shift_table
 
 COLOURS: list[tuple[Verdict | None, str]] = [
@@ -74,17 +76,30 @@ def test_which_folders_count_and_in_which_order(tmp_path: Path):
 
 @pytest.mark.parametrize(("verdict", "colour"), COLOURS)
 def test_only_decided_claims_are_good_or_bad(verdict, colour, tmp_path: Path):
-    claim = Claim("a statement", "where", "2 ± 1", verdict, ("evidence",))
+    claim = Claim(
+        "name", "a statement", "paper", "place", Evidence("", "2 ± 1"), verdict, (Evidence("float64", "all q"),)
+    )
     body = claims.section([("area", claim, tmp_path / "lab")], tmp_path / "report.html").body
     shown = verdict or "no verdict"
     assert f'data-verdict="{shown}"><summary><span class="verdict {colour}">{shown}</span> a statement' in body
-    assert "<ul><li>2 ± 1</li><li>evidence</li></ul>" in body
+    assert "<ul><li>2 ± 1</li><li>float64: all q</li></ul>" in body
     assert re.findall('<a href="(.*?)">', body) == ["lab"]
+
+
+def test_a_tables_best_cells_are_those_that_are_said_to_be():
+    """And no cell is for the asterisks in it."""
+    frame = pd.DataFrame({"method": ["**a**", "b"], "score": ["1.0", "2.0"]})
+    shown = table(frame, best=pd.DataFrame({"method": [False, False], "score": [False, True]}))
+    assert re.findall(r"<td(.*?)>(.*?)</td>", shown) == [
+        ("", "**a**"), ("", "1.0"), ("", "b"), (' class="best"', "2.0"),
+    ]  # fmt: skip
 
 
 def test_verdicts_are_counted():
     verdicts: list[Verdict | None] = ["held", "held", "not held", None]
-    rows: list[Judged] = [("area", Claim("", "", "", verdict), Path()) for verdict in verdicts]
+    rows: list[Judged] = [
+        ("area", Claim("", "", "paper", "", Evidence("", ""), verdict), Path()) for verdict in verdicts
+    ]
     options = re.findall(r"<option [^>]*>(.*?)</option>", claims.section(rows, Path("report.html")).body)
     assert options == ["any (4)", "held (2)", "not held (1)", "no verdict (1)"]
 
@@ -95,7 +110,9 @@ def test_each_result_has_its_own_claims():
         "shift": ["not held"],
     }
     judged: list[Judged] = [
-        (titles()[name], Claim("", "", "", verdict), Path(name)) for name in verdicts for verdict in verdicts[name]
+        (sources()[name].title, Claim("", "", "paper", "", Evidence("", ""), verdict), Path(name))
+        for name in verdicts
+        for verdict in verdicts[name]
     ]
     body = headline.section({name: Path(name) for name in verdicts}, judged).body
     assert "<td>Controlled experiment</td><td>1 of 5</td><td>sweep</td>" in body

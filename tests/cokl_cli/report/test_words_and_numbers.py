@@ -17,7 +17,7 @@ from scipy.optimize import minimize_scalar
 
 from bandit.lab import Analysis
 from bandit.labs import LABS, labs
-from cokl.support.verdicts import Claim
+from cokl.support.verdicts import Claim, Evidence
 from cokl_cli.report.page import write
 from tests.cokl_cli.report.conftest import controlled_experiment
 from tests.cokl_cli.test_labs import LAB, Squares, enter
@@ -33,8 +33,8 @@ def data_of(page: Path) -> dict[str, Any]:
 
 HOSTILE = "<!--<script></script><i title='{}'>&amp; \"{}\"</i>"
 """Within a script's data too: there `<!--<script>` would make the page's end a part of the script."""
-PLACES = ("title", "answer", "note", "caption", "column", "cell", "statement", "where", "measured", "evidence",
-          "derivation")  # fmt: skip
+PLACES = ("title", "heading", "answer", "note", "caption", "column", "cell", "statement", "place", "measured", "kind",
+          "evidence", "derivation")  # fmt: skip
 
 
 @pytest.fixture
@@ -44,12 +44,28 @@ def hostile(monkeypatch, tmp_path: Path):
 
     def analyse(tables, config) -> Analysis:
         claim = Claim(
-            said["statement"], said["where"], said["measured"], "held", (said["evidence"],), said["derivation"]
+            "name",
+            said["statement"],
+            "beyond",
+            said["place"],
+            Evidence("", said["measured"]),
+            "held",
+            (Evidence(said["kind"], said["evidence"]),),
+            said["derivation"],
         )
         table = pd.DataFrame({said["column"]: [said["cell"]]})
         captions = {"squares": said["caption"]}
+        titles = {"squares": said["heading"]}
         return Analysis(
-            said["answer"], 4, [claim], {"squares": table}, captions, lambda rows: rows, table, [said["note"]]
+            said["answer"],
+            4,
+            [claim],
+            {"squares": table},
+            captions,
+            lambda rows: rows,
+            table,
+            [said["note"]],
+            titles=titles,
         )
 
     enter(monkeypatch, "squares", dataclasses.replace(LAB, title=said["title"], analyse=analyse))
@@ -73,7 +89,7 @@ def test_no_word_of_a_lab_becomes_markup(hostile):
     assert page.count("</script>") == 2
     for place, words in said.items():
         written = html.escape(words)
-        if place in ("caption", "column"):  # which are cut at a sentence's end, or spelled out
+        if place == "column":  # which is spelled out
             written = written.partition(" title")[0] + f" title=&#x27;{place}"
         assert written in page, place
     assert page.count("&lt;i&gt;folder&lt;") >= 2
