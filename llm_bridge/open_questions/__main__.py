@@ -42,12 +42,20 @@ def settings_of(spec: str, seeds: list[int]) -> list[Settings]:
     return [Settings(method, beta, seed) for seed in seeds for beta in betas]
 
 
+def seeds_of(text: str) -> list[int]:
+    """Seeds separated by commas. Raises ArgumentTypeError, which the parser tells, for anything else."""
+    seeds = text.split(",")
+    if not all(seed.isdecimal() for seed in seeds):
+        raise argparse.ArgumentTypeError(f"expected seeds separated by commas, such as 10,11, got {text!r}")
+    return [int(seed) for seed in seeds]
+
+
 def main() -> None:
     """Train what is missing and write the table."""
     parser = argparse.ArgumentParser(prog="python -m llm_bridge.open_questions", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("methods", nargs="+", metavar="METHOD=BETA,BETA")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=seeds_of, default=[0], metavar="SEED,SEED", help="such as 10,11,12")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument(
         "--narrowed", action="store_true", help=f"{AFTERWARDS} more steps, in which only names from N on are right"
