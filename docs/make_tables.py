@@ -128,7 +128,7 @@ def open_questions_tables() -> dict[str, str]:
     """The open questions' tables by their names."""
     runs = pd.read_csv(OPEN_QUESTIONS / "RUNS.csv")
     chosen = analysis.means(runs[runs["seed"] == SELECTION])
-    return {"selection": _selection(chosen), **_compared(runs)}
+    return {"selection": _selection(chosen), **(_compared(runs) if runs["new_reward"].notna().any() else {})}
 
 
 def _selection(paths: pd.DataFrame) -> str:

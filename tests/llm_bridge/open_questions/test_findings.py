@@ -1,12 +1,17 @@
 """What the findings and README print of the open questions, computed from RUNS.csv."""
 
+import itertools
+import math
 import re
+import runpy
 from pathlib import Path
 
 import pandas as pd
 
 ROOT = Path(__file__).parents[3]
-RUNS = pd.read_csv(ROOT / "llm_bridge" / "open_questions" / "RUNS.csv")
+PAGE = (ROOT / "llm_bridge" / "open_questions" / "FINDINGS.md").read_text("utf-8")
+ALL = pd.read_csv(ROOT / "llm_bridge" / "open_questions" / "RUNS.csv")
+RUNS = ALL[ALL["seed"] == 0]
 LABELS = {"before training": "base", "plain RL": "none", "CoKL, 0.03": "cokl"}
 
 
@@ -17,8 +22,8 @@ def mean(method: str, step: int, held_out: bool, number: str) -> float:
 
 
 def test_every_cell_of_the_findings_table_is_the_runs():
-    text = (ROOT / "llm_bridge" / "open_questions" / "FINDINGS.md").read_text("utf-8")
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
+    of_the_demo = PAGE.partition("### The demo's run")[2]
+    rows = [line.strip("| ").split(" | ") for line in of_the_demo.splitlines() if line.startswith("| ")][1:]
     assert [row[0] for row in rows] == ["before training", *["plain RL"] * 2, *["CoKL, 0.03"] * 2]
     for name, step, *cells in rows:
         method = LABELS[name]
@@ -49,3 +54,71 @@ def test_the_readmes_sentence_on_the_demo_is_the_runs():
         )
     ]
     assert list(said) == expected
+
+
+def ends() -> pd.DataFrame:
+    """Correctness and different right answers at the ends of the selection seed's runs, by method and coefficient."""
+    last = ALL[(ALL["seed"] == 100) & (ALL["step"] == 16) & ~ALL["held_out"]]
+    return last.groupby(["method", "beta"])[["right", "different"]].mean()
+
+
+def at_the_level(method: str, beta: float) -> float:
+    """Different right answers where a run of the selection seed first passes 75 %, by the straight lines between."""
+    rows = ALL[(ALL["seed"] == 100) & ~ALL["held_out"]]
+    base = rows[rows["step"] == 0][["right", "different"]].mean()
+    of_run = rows[(rows["method"] == method) & (rows["beta"] == beta)].groupby("step")[["right", "different"]].mean()
+    points = [base, of_run.loc[8], of_run.loc[16]]
+    for one, other in itertools.pairwise(points):
+        if one["right"] < 0.75 <= other["right"]:
+            share = (0.75 - one["right"]) / (other["right"] - one["right"])
+            return float(one["different"] + share * (other["different"] - one["different"]))
+    return math.nan
+
+
+def test_what_is_said_of_the_selection_seed_is_its_runs():
+    found = ends()
+    high = found[found["right"] > 0.8]["different"].sort_values(ascending=False)
+    assert list(high.index[:2]) == [("cokl", 0.03), ("cokl", 0.01)]
+    said = [f"{value:.1f}" for value in (*high.iloc[:3], high["none", 0.0])]
+    assert re.findall(r"answers\*\*, (\S+) and (\S+)\. The next has (\S+), and plain RL has (\S+)\.\n", PAGE) == [
+        tuple(said)
+    ]
+    chosen = {"forward_kl": 0.01, "reverse_kl": 0.01, "cokl": 0.03, "correct_forward_kl": 0.03}
+    values = [f"{at_the_level(name, beta):.1f}" for name, beta in chosen.items()]
+    told = r"forward KL has (\S+) and reverse KL (\S+), CoKL and replay have (\S+)\. The two"
+    assert re.findall(told, PAGE) == [tuple(values[:3])]
+    assert values[2] == values[3]
+    right = [f"{100 * found['right'][name, 0.1]:.0f}" for name in chosen]
+    told = r"forward KL ends at (\d+) % and reverse KL at (\d+) %, CoKL at (\d+) % and replay at (\d+) %"
+    assert re.findall(told, PAGE) == [tuple(right)]
+    for beta in (0.001, 0.003):
+        assert at_the_level("entropy", beta) < at_the_level("none", 0.0)
+
+
+def test_the_coefficients_are_those_that_the_rule_chooses():
+    """Most different right answers at the level, of the runs that pass it by five points."""
+    best: dict[str, tuple[float, float]] = {}
+    rows = ALL[(ALL["seed"] == 100) & ~ALL["held_out"] & (ALL["step"] > 0)]
+    for (name, beta), of_run in rows.groupby(["method", "beta"]):
+        if of_run.groupby("step")["right"].mean().max() >= 0.8:
+            best[str(name)] = max(best.get(str(name), (0.0, 0.0)), (at_the_level(str(name), float(beta)), float(beta)))
+    words = " ".join(PAGE.split())
+    assert "CoKL and replay 0.03, forward and reverse KL 0.01, the entropy bonus 0.003." in words
+    assert "The best of the others is forward KL." in words
+    chosen = {name: beta for name, (_, beta) in best.items() if name != "none"}
+    assert chosen == {
+        "cokl": 0.03,
+        "correct_forward_kl": 0.03,
+        "forward_kl": 0.01,
+        "reverse_kl": 0.01,
+        "entropy": 0.003,
+    }
+    assert max((value, name) for name, (value, _) in best.items() if name != "cokl")[1] == "forward_kl"
+
+
+def test_the_tables_are_made_from_the_runs():
+    make = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))
+    tables = make["open_questions_tables"]()
+    assert make["with_tables"](PAGE, tables) == PAGE
+    assert len(tables) == PAGE.count("<!-- table ")
+    assert f"| CoKL | 0.03 | 76.6% | 8.9 | {100 * ends()['right']['cokl', 0.03]:.1f}% |" in tables["selection"]
