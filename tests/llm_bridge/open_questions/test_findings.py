@@ -5,6 +5,7 @@ import math
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -62,7 +63,7 @@ def ends() -> pd.DataFrame:
     return last.groupby(["method", "beta"])[["right", "different"]].mean()
 
 
-def at_the_level(method: str, beta: float) -> float:
+def at_the_level(method: Any, beta: Any) -> Any:
     """Different right answers where a run of the selection seed first passes 75 %, by the straight lines between."""
     rows = ALL[(ALL["seed"] == 100) & ~ALL["held_out"]]
     base = rows[rows["step"] == 0][["right", "different"]].mean()
@@ -71,7 +72,7 @@ def at_the_level(method: str, beta: float) -> float:
     for one, other in itertools.pairwise(points):
         if one["right"] < 0.75 <= other["right"]:
             share = (0.75 - one["right"]) / (other["right"] - one["right"])
-            return float(one["different"] + share * (other["different"] - one["different"]))
+            return one["different"] + share * (other["different"] - one["different"])
     return math.nan
 
 
@@ -97,11 +98,11 @@ def test_what_is_said_of_the_selection_seed_is_its_runs():
 
 def test_the_coefficients_are_those_that_the_rule_chooses():
     """Most different right answers at the level, of the runs that pass it by five points."""
-    best: dict[str, tuple[float, float]] = {}
+    best: dict[Any, Any] = {}
     rows = ALL[(ALL["seed"] == 100) & ~ALL["held_out"] & (ALL["step"] > 0)]
     for (name, beta), of_run in rows.groupby(["method", "beta"]):
         if of_run.groupby("step")["right"].mean().max() >= 0.8:
-            best[str(name)] = max(best.get(str(name), (0.0, 0.0)), (at_the_level(str(name), float(beta)), float(beta)))
+            best[name] = max(best.get(name, (0.0, 0.0)), (at_the_level(name, beta), beta))
     words = " ".join(PAGE.split())
     assert "CoKL and replay 0.03, forward and reverse KL 0.01, the entropy bonus 0.003." in words
     assert "The best of the others is forward KL." in words
