@@ -95,7 +95,7 @@ verl-test:  ## the bridge's trainers under another VeRL; VERL is what pip is tol
 	LLM_TESTS=1 .venv-verl/bin/python -m pytest tests/llm_bridge/trainer --ignore tests/llm_bridge/trainer/test_reward_model.py \
 		--deselect tests/llm_bridge/trainer/test_preflight.py::test_a_real_start_ends_in_lines_and_starts_nothing
 
-trl-test: $(LLM_SETUP)  ## the example with TRL as the host, in a folder beside .venv-llm: VeRL does not start with a current TRL
+trl-test: $(LLM_SETUP)  ## the trainer and docs/how-to/trl.md with TRL as the host, in a folder beside .venv-llm: VeRL does not start with a current TRL
 	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv-trl trl==1.16.0
 	PYTHONPATH=.venv-trl $(LLM_BIN)/python -m pytest tests/trl -m trl
 

@@ -98,7 +98,9 @@ def _shared(trainer: CoKLGRPOTrainer) -> float | None:
     if not hasattr(rows, "__len__"):
         return None
     known, truth = {group.key for group in trainer.groups}, truth_of(rows.column_names)
-    texts = [isinstance(row["prompt"], str) or prompt_key(row["prompt"], row.get(truth, "")) not in known for row in rows]
+    texts = [
+        isinstance(row["prompt"], str) or prompt_key(row["prompt"], row.get(truth, "")) not in known for row in rows
+    ]
     return 1 - sum(texts) / max(len(texts), 1)
 
 

@@ -17,15 +17,14 @@ import datasets
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import TrainerCallback
+from transformers import Qwen3ForCausalLM, TrainerCallback
 
 from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trl import CoKLGRPOConfig, CoKLGRPOTrainer
 from tests.llm_bridge.toy import make_model, make_tokenizer
 from tests.oracles import sampled as definitions
 
-SPECIAL = 6
-"""Token ids below it are not in a response's text."""
+TOKENIZER = make_tokenizer()
 OLD, NEW = ("Split 4 apples into two.", "Split 5 balls into two.", "Split 6 keys into two."), ("Hi !", "What do you")
 TEMPERATURE, BETA, LENGTH, GROUP = 0.7, 0.4, 7, 2
 
@@ -41,13 +40,13 @@ def messages(text: str) -> list[dict[str, str]]:
 
 def make_folder(root: Path) -> None:
     """ROOT/model and ROOT/buffer.parquet: three prompts with three cached answers each, right and wrong ones."""
-    tokenizer = make_tokenizer()
+    tokenizer = TOKENIZER
     torch.manual_seed(0)
     make_model(tokenizer).save_pretrained(root / "model")
     tokenizer.save_pretrained(root / "model")
     groups = []
     for number, text in enumerate(OLD):
-        said = ["1 + 3", "2 + 2 and 2", "a pair of"] if number else ["2 + 2 two", "1 + 3 coins of", "4 + 4"]
+        said = ["1 + 3 +", "2 + 2", "two of you and"] if number else ["2 + 2 two", "1 + 3 coins of", "4 + 4"]
         ids = [np.array([*tokenizer(answer)["input_ids"], tokenizer.eos_token_id]) for answer in said]
         asked = tokenizer.apply_chat_template(messages(text), add_generation_prompt=True, return_dict=False)
         groups.append(
@@ -65,7 +64,7 @@ def make_folder(root: Path) -> None:
 
 
 def words(ids: Sequence[int]) -> int:
-    return sum(int(token) >= SPECIAL for token in ids)
+    return len(TOKENIZER.decode(list(ids), skip_special_tokens=True).split())
 
 
 def make_trainer(root: Path, rows: Sequence[str] = NEW * 4, **options: Any) -> CoKLGRPOTrainer:
@@ -188,6 +187,15 @@ DEFINITIONS: dict[str, Weigh] = {
 }
 
 
+def twin(root: Path, trainer: CoKLGRPOTrainer) -> Any:
+    """The trainer's model in float64, loaded anew; TRL has changed the forward pass of its own."""
+    from peft import get_peft_model
+
+    base = Qwen3ForCausalLM.from_pretrained(root / "model", dtype=torch.float64)
+    adapters = getattr(trainer.model, "peft_config", None)
+    return (get_peft_model(base, adapters["default"]).double() if adapters else base).eval()
+
+
 def expected(
     model: Any,
     step: Step,
@@ -199,10 +207,9 @@ def expected(
     length: str = "token-sum",
 ) -> tuple[Tensor, float]:
     """The gradient of GRPO's loss (means over tokens, then over responses) plus the regularizer's, and the latter's
-    loss. start, generated: weights before training, and when the step's responses were sampled. groups, fresh: the
+    loss. model: a `twin`, whose weights are set. start, generated: weights before training, and when the step's responses were sampled. groups, fresh: the
     regularized prompts and the fresh responses to each.
     """
-    model = copy.deepcopy(model).double().eval()
     model.zero_grad()
 
     def scored(weights: dict[str, Tensor], prompt: Sequence[int], response: Sequence[int]) -> Tensor:
@@ -212,8 +219,12 @@ def expected(
 
     prompts = [group.prompt_ids.tolist() for group in groups]
     old = [scored(generated, prompt, ids) for prompt, ids, _ in step.rl]
-    before = [[float(scored(generated, *pair).sum()) for pair in _pairs(*each)] for each in zip(prompts, fresh, strict=True)]
-    reference = [[float(scored(start, *pair).sum()) for pair in _pairs(*each)] for each in zip(prompts, fresh, strict=True)]
+    before = [
+        [float(scored(generated, *pair).sum()) for pair in _pairs(*each)] for each in zip(prompts, fresh, strict=True)
+    ]
+    reference = [
+        [float(scored(start, *pair).sum()) for pair in _pairs(*each)] for each in zip(prompts, fresh, strict=True)
+    ]
     model.load_state_dict(step.weights)
     total, added = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for (prompt, ids, advantage), past in zip(step.rl, old, strict=True):
