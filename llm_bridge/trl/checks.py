@@ -36,7 +36,7 @@ def of_config(
 ) -> Iterator[str]:
     """Before the model is loaded. groups: the buffer's that the method can use. given: to the trainer beside args."""
     accumulated, generated = args.gradient_accumulation_steps, args.steps_per_generation
-    training, streams = args.cokl_prompts == "training", method.streams()
+    training = args.cokl_prompts == "training"
     if generated % accumulated:
         expected = f"a multiple of gradient_accumulation_steps ({accumulated}): an optimizer step has whole groups"
         yield f"steps_per_generation: expected {expected}, got {generated}"
@@ -53,8 +53,13 @@ def of_config(
         yield f"cokl_kl_prompts: expected a multiple of {args.world_size} processes, got {args.cokl_kl_prompts}"
     if method.compares_with_reference and args.sync_ref_model:
         yield f"sync_ref_model: expected False: {method.name} compares with the starting model"
-    if "rollout" not in streams:
-        return
+    if "rollout" in method.streams():
+        yield from _of_sampling(args, method, buffer, given)
+
+
+def _of_sampling(args: CoKLGRPOConfig, method: Method, buffer: Buffer, given: dict[str, Any]) -> Iterator[str]:
+    """Of a method that weights fresh answers."""
+    training = args.cokl_prompts == "training"
     if given.get("environment_factory") or (not training and (given.get("tools") or given.get("rollout_func"))):
         yield f"tools, environment_factory, rollout_func: expected none: {method.name} draws answers of one turn"
     for name, whole in (("top_p", (1, None)), ("top_k", (0, -1, None)), ("min_p", (0, None))):
@@ -70,7 +75,7 @@ def of_config(
     if args.max_completion_length < correct:
         why = "tokens of the longest correct cached response: fresh ones that are cut off count as wrong"
         yield f"max_completion_length: expected at least {correct}, {why}; got {args.max_completion_length}"
-    if len(streams) == 2 and not math.isclose(buffer.temperature, args.temperature):
+    if len(method.streams()) == 2 and not math.isclose(buffer.temperature, args.temperature):
         expected = f"{buffer.temperature:g}, at which the buffer's responses were sampled"
         yield f"temperature: expected {expected}, got {args.temperature:g}"
 
