@@ -103,10 +103,10 @@ def _shared(trainer: CoKLGRPOTrainer) -> float | None:
     if not hasattr(rows, "__len__"):
         return None
     known, truth = {group.key for group in trainer.groups}, truth_of(rows.column_names)
-    texts = [
-        isinstance(row["prompt"], str) or prompt_key(row["prompt"], row.get(truth, "")) not in known for row in rows
+    found = [
+        not isinstance(row["prompt"], str) and prompt_key(row["prompt"], row.get(truth, "")) in known for row in rows
     ]
-    return 1 - sum(texts) / max(len(texts), 1)
+    return sum(found) / max(len(found), 1)
 
 
 def _of_verdicts(trainer: CoKLGRPOTrainer, groups: Sequence[CachedGroup]) -> Iterator[str]:
@@ -117,7 +117,8 @@ def _of_verdicts(trainer: CoKLGRPOTrainer, groups: Sequence[CachedGroup]) -> Ite
         scores = judged(trainer, rows, [one.prompt_ids for one in answers], [one.response_ids for one in answers])
     except Exception as error:  # whatever people's functions raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        yield f"reward_funcs: expected functions that judge the buffer's answers, from {', '.join(rows[0])}; got {reason}"
+        expected = f"functions that judge the buffer's answers, from {', '.join(rows[0])}"
+        yield f"reward_funcs: expected {expected}; got {reason}"
         return
     stored = [reward for group in groups for reward in group.rewards]
     for score, verdict in zip(scores.tolist(), stored, strict=False):  # of the other processes there are as many again

@@ -237,9 +237,8 @@ class CoKLGRPOTrainer(GRPOTrainer):
             start = self.accelerator.process_index * share
             now = self._scored(minibatch.fresh[start : start + share]).view_as(now)
         streams, weights = self.method.streams(), self._weights(minibatch, now)
-        cached = (
-            [answer for group in minibatch.groups for answer in cached_answers(group)] if "reference" in streams else []
-        )
+        groups = minibatch.groups if "reference" in streams else ()
+        cached = [answer for group in groups for answer in cached_answers(group)]
         fresh = [*zip(minibatch.fresh, weights.rollout.flatten().tolist(), strict=True)]
         brought = [*zip(cached, weights.reference.flatten().tolist(), strict=True)] if cached else []
         self.rows = [(answer, weight) for answer, weight in brought + fresh * (not self.cache) if weight]

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("trl")
-pytestmark = pytest.mark.trl
-
 from cokl.responses.buffer import Buffer, model_fingerprint
 from tests.llm_bridge.toy import make_toy
+
+pytestmark = pytest.mark.trl
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "trl.md"

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 pytest.importorskip("trl")  # in a folder of its own: with a current TRL beside it VeRL does not start
-pytestmark = pytest.mark.trl
-
 from cokl.responses.buffer import Buffer, model_fingerprint
 from cokl.support.errors import InputError
 from tests.trl import world
+
+pytestmark = pytest.mark.trl
 
 TOLERANCE = 1e-5
 

@@ -206,9 +206,10 @@ def expected(
     method: str,
     length: str = "token-sum",
 ) -> tuple[Tensor, float]:
-    """The gradient of GRPO's loss (means over tokens, then over responses) plus the regularizer's, and the latter's
-    loss. model: a `twin`, whose weights are set. start, generated: weights before training, and when the step's responses were sampled. groups, fresh: the
-    regularized prompts and the fresh responses to each.
+    """The gradient of GRPO's loss (means over tokens, then over responses) plus the regularizer's, and its loss.
+
+    model: a `twin`, whose weights are set. start, generated: weights before training, and when the step's responses
+    were sampled. groups, fresh: the regularized prompts and the fresh responses to each.
     """
     model.zero_grad()
 
@@ -219,12 +220,11 @@ def expected(
 
     prompts = [group.prompt_ids.tolist() for group in groups]
     old = [scored(generated, prompt, ids) for prompt, ids, _ in step.rl]
-    before = [
-        [float(scored(generated, *pair).sum()) for pair in _pairs(*each)] for each in zip(prompts, fresh, strict=True)
-    ]
-    reference = [
-        [float(scored(start, *pair).sum()) for pair in _pairs(*each)] for each in zip(prompts, fresh, strict=True)
-    ]
+    asked = [*zip(prompts, fresh, strict=True)]
+    before, reference = (
+        [[float(scored(weights, prompt, ids).sum()) for ids in responses] for prompt, responses in asked]
+        for weights in (generated, start)
+    )
     model.load_state_dict(step.weights)
     total, added = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for (prompt, ids, advantage), past in zip(step.rl, old, strict=True):
@@ -245,7 +245,3 @@ def expected(
             added = added + BETA * weight * row.sum() / mean / len(groups)
     (total + added).backward()
     return flat(model), float(added)
-
-
-def _pairs(prompt: list[int], responses: Sequence[list[int]]) -> list[tuple[list[int], list[int]]]:
-    return [(prompt, ids) for ids in responses]
