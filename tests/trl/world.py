@@ -244,4 +244,4 @@ def expected(
             mean = tokens if length == "token-mean" else 1
             added = added + BETA * weight * row.sum() / mean / len(groups)
     (total + added).backward()
-    return flat(model), float(added)
+    return flat(model), float(added.detach())
