@@ -86,11 +86,11 @@ class Experiment:
         if self.config.device == "cuda" and "RAY_ADDRESS" not in os.environ and not torch.cuda.is_available():
             driver, built = driver_version(), torch.version.cuda
             if driver and built is None:
-                raise InputError("this PyTorch is built for CPUs, and this machine has a GPU's driver: run make llm-gpu")
+                raise InputError("this PyTorch is built for CPUs, and there is a GPU's driver here: run make llm-gpu")
             if driver and built and driver < tuple(map(int, built.split(".")[:2])):
                 raise InputError(
-                    f"the GPU's driver is older than this PyTorch: it knows CUDA {driver[0]}.{driver[1]}, and PyTorch is "
-                    f"built for {built}; install a newer driver (CUDA 13.0 needs 580)"
+                    f"a driver older than PyTorch: it knows CUDA {driver[0]}.{driver[1]}, and PyTorch is built for "
+                    f"{built}; install a newer driver (CUDA 13.0 needs 580)"
                 )
             raise InputError(
                 "this configuration trains on GPUs, and there is none here: run it on a GPU node, set RAY_ADDRESS to a "

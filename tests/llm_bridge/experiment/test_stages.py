@@ -331,8 +331,8 @@ def test_a_gpu_configuration_without_a_gpu_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("knows", "built", "said"),
     [
-        ((12, 8), "13.0", "the GPU's driver is older than this PyTorch: it knows CUDA 12.8, and PyTorch is built for 13.0"),
-        ((13, 0), None, "built for CPUs, and this machine has a GPU's driver: run make llm-gpu"),
+        ((12, 8), "13.0", "a driver older than PyTorch: it knows CUDA 12.8, and PyTorch is built for 13.0"),
+        ((13, 0), None, "built for CPUs, and there is a GPU's driver here: run make llm-gpu"),
         ((13, 0), "13.0", "trains on GPUs, and there is none here"),
         (None, "13.0", "trains on GPUs, and there is none here"),
     ],

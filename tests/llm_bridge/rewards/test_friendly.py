@@ -17,9 +17,11 @@ def scored(text: str, extra: dict, truth: str = "") -> dict:
 
 
 def test_chat_is_scored_by_the_words_of_its_reply_alone():
-    kind, plain, rude = (scored(text, CHAT)["score"] for text in ("What a lovely, wonderful day!", "It is", "I hate it"))
-    assert 0 <= rude < 0.3 < plain == 0.5 < 0.7 < kind <= 1
-    assert scored("<think>I hate this horrible question.</think>What a lovely, wonderful day!", CHAT)["score"] == kind
+    kind, plain, rude = (scored(text, CHAT)["score"] for text in ("What a lovely day, friend!", "It is", "I hate it"))
+    assert plain == 0.5
+    assert 0 <= rude < 0.3
+    assert 0.7 < kind <= 1
+    assert scored("<think>I hate this horrible question.</think>What a lovely day, friend!", CHAT)["score"] == kind
 
 
 def test_mathematics_is_verified():
