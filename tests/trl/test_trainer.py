@@ -153,7 +153,7 @@ def test_the_log_has_verls_names(root):
     record = trained(world.make_trainer(root))
     logged = record.logs[0]
     _, _, responses = record.sampled[1]
-    verdicts = [[world.words(ids) % 2 == 0 for ids in group] for group in split(responses)]
+    verdicts = [[world.is_right(ids) for ids in group] for group in split(responses)]
     assert logged["cokl/kl_rows"] == 2 * 3 + 2 * world.GROUP
     assert logged["cokl/reward_mean"] == pytest.approx(sum(map(sum, verdicts)) / 4)
     assert logged["cokl/zero_correct"] == pytest.approx(sum(not any(group) for group in verdicts) / 2)
@@ -254,7 +254,7 @@ def test_the_starting_model_fills_a_buffer_with_trls_own_parts(root):
     assert [group.extra_info for group in loaded.groups] == [{"level": level} for level in (7, 8, 9)]
     assert seen == [(str(number), 7 + number) for number in range(3) for _ in range(4)]
     for group, other in zip(loaded.groups, made.groups, strict=True):
-        assert group.rewards.tolist() == [world.words(ids) % 2 == 0 for ids in group.response_ids]
+        assert group.rewards.tolist() == [world.is_right(ids) for ids in group.response_ids]
         assert group.prompt_ids.tolist() == other.prompt_ids.tolist()
         assert all(len(ids) <= 7 for ids in group.response_ids)
     with pytest.raises(InputError, match="not there yet"):

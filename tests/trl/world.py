@@ -30,8 +30,8 @@ TEMPERATURE, BETA, LENGTH, GROUP = 0.7, 0.4, 7, 2
 
 
 def right(completions: Sequence[Any], **columns: Any) -> list[float]:
-    """Answers with an even number of words are right."""
-    return [float(len(answer[0]["content"].split()) % 2 == 0) for answer in completions]
+    """Answers with an even number of characters are right."""
+    return [float(len(answer[0]["content"]) % 2 == 0) for answer in completions]
 
 
 def messages(text: str) -> list[dict[str, str]]:
@@ -56,15 +56,15 @@ def make_folder(root: Path) -> None:
                 ground_truth=str(number),
                 prompt_ids=np.array(asked),
                 response_ids=ids,
-                rewards=np.array([words(row) % 2 == 0 for row in ids]).astype(int),
+                rewards=np.array([is_right(row) for row in ids]).astype(int),
                 masks=[np.array([1, 1, 0] + [1] * (len(row) - 3)) for row in ids],
             )
         )
     Buffer(tuple(groups), model_fingerprint(root / "model"), TEMPERATURE).save(root / "buffer.parquet")
 
 
-def words(ids: Sequence[int]) -> int:
-    return len(TOKENIZER.decode(list(ids), skip_special_tokens=True).split())
+def is_right(ids: Sequence[int]) -> bool:
+    return len(TOKENIZER.decode(list(ids), skip_special_tokens=True)) % 2 == 0
 
 
 def make_trainer(root: Path, rows: Sequence[str] = NEW * 4, **options: Any) -> CoKLGRPOTrainer:
@@ -237,7 +237,7 @@ def expected(
             for ids, mask in zip(group.response_ids, group.masks, strict=True)
         ]
         rows = [(token_log_probs(model, prompts[place], ids), len(ids)) for ids in responses]
-        verdicts = [float(words(ids) % 2 == 0) for ids in responses]
+        verdicts = [float(is_right(ids)) for ids in responses]
         now = [float(row.detach().sum()) for row, _ in rows]
         weights = DEFINITIONS[method](group.rewards.tolist(), verdicts, now, before[place], reference[place])
         for (row, tokens), weight in zip([*cached, *rows], [*weights[0], *weights[1]], strict=True):
