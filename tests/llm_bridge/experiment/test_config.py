@@ -22,7 +22,7 @@ from llm_bridge.experiment.stages import Experiment
 
 RUNS = [(method, None) for method in PAPER_METHODS]
 ROOT, MODEL = Path("/experiment"), Path("/experiment/model")
-LIKE = {"qwen3-1.7b": "qwen3-0.6b", "qwen3-4b": "qwen3-0.6b"}
+LIKE = {"qwen3-0.6b-one-gpu": "qwen3-0.6b", "qwen3-1.7b": "qwen3-0.6b", "qwen3-4b": "qwen3-0.6b"}
 STEPS = {"qwen3-0.6b": 800, "qwen3-1.7b": 600, "qwen3-4b": 600}
 MODELS = {"qwen3-0.6b": "Qwen/Qwen3-0.6B", "qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwen3-4b": "Qwen/Qwen3-4B"}
 
