@@ -8,18 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
+from trl import GRPOTrainer
 
 from cokl.methods import Method
 from cokl.responses.buffer import Buffer, CachedGroup, prompt_key
 from cokl.support.errors import InputError
 from llm_bridge.trl.answers import cached_answers, judged, row_of, truth_of
 from llm_bridge.trl.config import CoKLGRPOConfig
-
-if TYPE_CHECKING:
-    from llm_bridge.trl.trainer import CoKLGRPOTrainer
 
 JUDGED_GROUPS = 8
 """Of how many of the buffer's prompts the run's reward functions judge the cached responses again."""
@@ -80,8 +78,8 @@ def _of_sampling(args: CoKLGRPOConfig, method: Method, buffer: Buffer, given: di
         yield f"temperature: expected {expected}, got {args.temperature:g}"
 
 
-def of_trainer(trainer: CoKLGRPOTrainer) -> Iterator[str]:
-    """After it, and before training: the chat template, the prompts, and the verdicts of the reward functions."""
+def of_trainer(trainer: GRPOTrainer) -> Iterator[str]:
+    """Of a CoKLGRPOTrainer, before it trains: the chat template, the prompts, the verdicts of the reward functions."""
     groups = trainer.groups
     prompts = [group.prompt for group in groups]
     ids = chain.from_iterable(trainer._tokenize_prompts(prompts[at : at + 64])[0] for at in range(0, len(prompts), 64))
@@ -97,7 +95,7 @@ def of_trainer(trainer: CoKLGRPOTrainer) -> Iterator[str]:
         yield from _of_verdicts(trainer, groups[:JUDGED_GROUPS])
 
 
-def _shared(trainer: CoKLGRPOTrainer) -> float | None:
+def _shared(trainer: GRPOTrainer) -> float | None:
     """The fraction of training prompts that the buffer has; None for a stream of them."""
     rows = trainer.train_dataset
     if not hasattr(rows, "__len__"):
@@ -109,7 +107,7 @@ def _shared(trainer: CoKLGRPOTrainer) -> float | None:
     return sum(found) / max(len(found), 1)
 
 
-def _of_verdicts(trainer: CoKLGRPOTrainer, groups: Sequence[CachedGroup]) -> Iterator[str]:
+def _of_verdicts(trainer: GRPOTrainer, groups: Sequence[CachedGroup]) -> Iterator[str]:
     """A reward function that fails on the buffer's prompts, or judges the responses otherwise than they are stored."""
     rows = [row_of(group, trainer.truth) for group in groups for _ in group.response_ids]
     answers = [answer for group in groups for answer in cached_answers(group)]
