@@ -207,7 +207,7 @@ class CoKLGRPOTrainer(GRPOTrainer):
         of_tokens = torch.autograd.grad(loss, own, retain_graph=True)[0].double().cpu() * mask.cpu()
         for prompt, response, gradient in zip(inputs["prompt_ids"], inputs["completion_ids"], of_tokens, strict=True):
             sequence = (*prompt.tolist(), -1, *response.tolist())
-            self.gradients[sequence] = self.gradients.get(sequence, 0) + gradient
+            self.gradients[sequence] = gradient + self.gradients.get(sequence, 0)
         answers, weights = self._share(micro)
         added = loss.new_zeros(())
         if answers:
@@ -242,7 +242,8 @@ class CoKLGRPOTrainer(GRPOTrainer):
         fresh = [*zip(minibatch.fresh, weights.rollout.flatten().tolist(), strict=True)]
         brought = [*zip(cached, weights.reference.flatten().tolist(), strict=True)] if cached else []
         self.rows = [(answer, weight) for answer, weight in brought + fresh * (not self.cache) if weight]
-        self.square, self.gradients = _square(brought + fresh), {}
+        self.square = _square(brought + fresh)
+        self.gradients: dict[tuple[int, ...], Tensor] = {}
         self.loss = torch.zeros((), dtype=torch.float64)
         logged = {"kl_rows": float(len(cached) + len(fresh))}
         if self.cache:

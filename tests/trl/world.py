@@ -63,7 +63,7 @@ def make_folder(root: Path) -> None:
     Buffer(tuple(groups), model_fingerprint(root / "model"), TEMPERATURE).save(root / "buffer.parquet")
 
 
-def is_right(ids: Sequence[int]) -> bool:
+def is_right(ids: Any) -> bool:
     return len(TOKENIZER.decode(list(ids), skip_special_tokens=True)) % 2 == 0
 
 
@@ -95,7 +95,7 @@ class Step:
     """
 
     weights: dict[str, Tensor]
-    gradient: Tensor | None = None
+    gradient: Any = None
     rl: list[tuple[list[int], list[int], float]] = field(default_factory=list)
 
 
@@ -107,7 +107,7 @@ class Record(TrainerCallback):
         self.sampled: list[tuple[int, list[list[int]], list[list[int]]]] = []
         self.logs: list[dict[str, float]] = []
 
-    def attach(self, trainer: CoKLGRPOTrainer) -> Record:
+    def attach(self, trainer: Any) -> Record:
         trainer.add_callback(self)
         sample, loss = trainer._generate_single_turn, trainer._compute_loss
 
