@@ -221,7 +221,8 @@ def test_an_evaluation_between_steps_changes_no_gradient(root):
     """But for the random numbers that it draws; a method that samples nothing shows it."""
     import datasets
 
-    constant: dict[str, Any] = {"reward_funcs": lambda completions, **columns: [0.0] * len(completions), "cokl_method": "replay"}
+    constant: dict[str, Any] = {"cokl_method": "replay"}
+    constant["reward_funcs"] = lambda completions, **columns: [0.0] * len(completions)
     held_out = datasets.Dataset.from_dict({"prompt": [world.messages(world.NEW[0])] * 2, "ground_truth": ["new"] * 2})
     plain = trained(world.make_trainer(root, **constant))
     between = trained(world.make_trainer(root, **constant, eval_dataset=held_out, eval_strategy="steps", eval_steps=1))
