@@ -134,19 +134,17 @@ def asked(root: Path) -> list[list[int]]:
 
 @pytest.mark.parametrize("method", ["cokl", "reverse_kl"])
 def test_an_adapters_gradient_is_the_definitions(root, method):
-    """LoRA; the reference is the model without the adapter."""
+    """LoRA; the reference is the model without the adapter. At LoRA's usual, larger learning rate: reverse KL's costs
+    are differences of log-likelihoods, which float32 rounds, and after a smaller step they are small.
+    """
     from peft import LoraConfig
 
-    trainer = world.make_trainer(
-        root, cokl_method=method, peft_config=LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.0)
-    )
-    record = trained(trainer)
+    adapter = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.0)
+    trainer = world.make_trainer(root, cokl_method=method, peft_config=adapter, learning_rate=5e-2)
+    record, twin = trained(trainer), world.twin(root, trainer)
     for number in (0, 1):
         _, prompts, responses = record.sampled[2 * number + 1]
-        assert (
-            error(record, number, number, drawn(root, prompts), split(responses), method, world.twin(root, trainer))
-            < TOLERANCE
-        )
+        assert error(record, number, number, drawn(root, prompts), split(responses), method, twin) < TOLERANCE
 
 
 def test_the_log_has_verls_names(root):
