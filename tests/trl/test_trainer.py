@@ -96,10 +96,19 @@ def test_means_over_tokens_divide_each_answer_by_its_length(root):
 
 
 @pytest.mark.parametrize("method", ["cokl", "reverse_kl"])
-def test_later_optimizer_steps_have_weights_of_the_policy_of_the_moment(root, method):
-    """Two optimizer steps a generation, each with prompts of its own, twice over."""
+def test_later_optimizer_steps_have_weights_of_the_policy_of_the_moment(root, method, monkeypatch):
+    """Two optimizer steps a generation, each with prompts of its own, twice over. Of four answers two may be right,
+    whose shares are those of their ratios.
+    """
+    monkeypatch.setattr(world, "GROUP", 4)
     trainer = world.make_trainer(
-        root, cokl_method=method, steps_per_generation=4, num_iterations=2, max_steps=4, learning_rate=2e-3
+        root,
+        cokl_method=method,
+        per_device_train_batch_size=4,
+        steps_per_generation=4,
+        num_iterations=2,
+        max_steps=4,
+        learning_rate=2e-3,
     )
     record = trained(trainer)
     assert [number for number, _, _ in record.sampled] == [0, 0]
