@@ -187,12 +187,12 @@ DEFINITIONS: dict[str, Weigh] = {
 }
 
 
-def twin(root: Path, trainer: CoKLGRPOTrainer) -> Any:
-    """The trainer's model in float64, loaded anew; TRL has changed the forward pass of its own."""
+def twin(root: Path, trainer: CoKLGRPOTrainer | None = None) -> Any:
+    """The model in float64, with the trainer's adapters, loaded anew: TRL changes the forward pass of its own."""
     from peft import get_peft_model
 
     base = Qwen3ForCausalLM.from_pretrained(root / "model", dtype=torch.float64)
-    adapters = getattr(trainer.model, "peft_config", None)
+    adapters = getattr(getattr(trainer, "model", None), "peft_config", None)
     return (get_peft_model(base, adapters["default"]).double() if adapters else base).eval()
 
 
