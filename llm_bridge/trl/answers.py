@@ -10,6 +10,7 @@ threshold. One that every reward function leaves out is wrong.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import parse_response
 from trl.data_utils import is_conversational
 from trl.trainer.utils import get_config_model_id
@@ -101,6 +102,18 @@ def sampled(trainer: GRPOTrainer, prompts: Sequence[list[int]]) -> list[Answer]:
     return [Answer(prompt, list(response), [1] * len(response)) for prompt, response in zip(prompts, ids, strict=True)]
 
 
+def truncated(args: GRPOConfig) -> Iterator[str]:
+    """What makes an engine sample from another distribution than that of the log-probabilities, a line each."""
+    for name, whole in (("top_p", (1, None)), ("top_k", (0, -1, None)), ("min_p", (0, None))):
+        if getattr(args, name) not in whole:
+            expected = f"{whole[0]}: log-probabilities are those of the whole distribution"
+            yield f"{name}: expected {expected}, got {getattr(args, name)}"
+    if args.repetition_penalty != 1:
+        yield f"repetition_penalty: expected 1, as log-probabilities have it, got {args.repetition_penalty}"
+    if changed := set(args.generation_kwargs or {}) & {"temperature", "top_p", "top_k", "min_p", "max_new_tokens"}:
+        yield f"generation_kwargs: expected no {', '.join(sorted(changed))}, which have options of their own"
+
+
 def fill_buffer(trainer: GRPOTrainer, path: str | Path, correct_above: float = 0.5) -> Buffer:
     """Sample answers to all prompts of a trainer's data set, before it trains, and save them with their verdicts.
 
@@ -114,13 +127,17 @@ def fill_buffer(trainer: GRPOTrainer, path: str | Path, correct_above: float = 0
         The buffer at `path`.
 
     Raises:
-        InputError: the file is there, the prompts are texts, or the trainer has trained or has several processes.
+        InputError: the file is there or cannot be written, the prompts are texts, sampling is not of the whole
+            distribution, or the trainer has trained or has several processes.
     """
     path, columns = Path(path), trainer.train_dataset.column_names
     truth, extra = truth_of(columns), sorted(set(columns) - {"prompt", "data_source"})
     name = get_config_model_id(trainer.model.config)
+    there = next(folder for folder in path.absolute().parents if folder.exists())
     for holds, expected in (
         (not path.exists(), f"a file that is not there yet, got {path}"),
+        (there.is_dir() and os.access(there, os.W_OK), f"a file in a folder that can be written, got {path}"),
+        (not (lines := [*truncated(trainer.args)]), "; ".join(lines)),
         (trainer.accelerator.num_processes == 1, "one process; start the script without a launcher"),
         (trainer.state.global_step == 0, "a trainer that has not trained: the buffer is of the starting model"),
         (not (trainer.tools or trainer.environment_factories), "a trainer without tools and environments"),

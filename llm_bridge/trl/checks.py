@@ -16,7 +16,7 @@ from trl import GRPOTrainer
 from cokl.methods import Method
 from cokl.responses.buffer import Buffer, CachedGroup, prompt_key
 from cokl.support.errors import InputError
-from llm_bridge.trl.answers import cached_answers, judged, row_of, truth_of
+from llm_bridge.trl.answers import cached_answers, judged, row_of, truncated, truth_of
 from llm_bridge.trl.config import CoKLGRPOConfig
 
 JUDGED_GROUPS = 8
@@ -60,14 +60,7 @@ def _of_sampling(args: CoKLGRPOConfig, method: Method, buffer: Buffer, given: di
     training = args.cokl_prompts == "training"
     if given.get("environment_factory") or (not training and (given.get("tools") or given.get("rollout_func"))):
         yield f"tools, environment_factory, rollout_func: expected none: {method.name} draws answers of one turn"
-    for name, whole in (("top_p", (1, None)), ("top_k", (0, -1, None)), ("min_p", (0, None))):
-        if getattr(args, name) not in whole:
-            expected = f"{whole[0]}: log-probabilities are those of the whole distribution"
-            yield f"{name}: expected {expected}, got {getattr(args, name)}"
-    if args.repetition_penalty != 1:
-        yield f"repetition_penalty: expected 1, as log-probabilities have it, got {args.repetition_penalty}"
-    if changed := set(args.generation_kwargs or {}) & {"temperature", "top_p", "top_k", "min_p", "max_new_tokens"}:
-        yield f"generation_kwargs: expected no {', '.join(sorted(changed))}, which have options of their own"
+    yield from truncated(args)
     members = [row for group in buffer.groups for row in zip(group.response_ids, group.rewards, strict=True)]
     correct = max((len(ids) for ids, reward in members if reward), default=0)
     if args.max_completion_length < correct:

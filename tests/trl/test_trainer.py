@@ -267,6 +267,11 @@ def test_the_starting_model_fills_a_buffer_with_trls_own_parts(root):
         assert all(len(ids) <= 7 for ids in group.response_ids)
     with pytest.raises(InputError, match="not there yet"):
         fill_buffer(trainer, root / "made.parquet")
+    with pytest.raises(InputError, match="a folder that can be written"):
+        fill_buffer(trainer, root / "made.parquet" / "another.parquet")
+    trainer.args.top_p = 0.9
+    with pytest.raises(InputError, match="top_p: expected 1"):
+        fill_buffer(trainer, root / "another.parquet")
     path = str(root / "made.parquet")
     record = trained(world.make_trainer(root, cokl_buffer=path, cokl_method="forward_kl", max_steps=1))
     assert record.logs[0]["cokl/kl_rows"] == 2 * 4
