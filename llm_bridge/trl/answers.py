@@ -24,8 +24,8 @@ from trl.chat_template_utils import parse_response
 from trl.data_utils import is_conversational
 from trl.trainer.utils import get_config_model_id
 
-from cokl.responses.buffer import Buffer, CachedGroup, model_fingerprint, plain
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint, plain
 
 TRUTHS = ("ground_truth", "solution", "answer")
 """What a data set may call the answer that verdicts are about."""

@@ -14,8 +14,8 @@ from torch import nn
 from trl import GRPOTrainer
 
 from cokl.methods import Method
-from cokl.responses.buffer import Buffer, CachedGroup, prompt_key
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import Buffer, CachedGroup, prompt_key
 from llm_bridge.trl.answers import cached_answers, judged, row_of, truncated, truth_of
 from llm_bridge.trl.config import CoKLGRPOConfig
 

@@ -37,10 +37,10 @@ import cokl
 from cokl import methods
 from cokl.arrays import RowWeights
 from cokl.groups import row_surrogate_loss
-from cokl.responses.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
 from cokl.support.options import require
+from llm_bridge.buffer.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
 from llm_bridge.trl.answers import Answer, cached_answers, judged, row_of, sampled, totals, truth_of
 from llm_bridge.trl.checks import of_config, of_trainer, refuse
 from llm_bridge.trl.config import CoKLGRPOConfig

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 pytest.importorskip("trl")  # in a folder of its own: with a current TRL beside it VeRL does not start
-from cokl.responses.buffer import Buffer, model_fingerprint
 from cokl.support.errors import InputError
+from llm_bridge.buffer.buffer import Buffer, model_fingerprint
 from tests.trl import world
 
 pytestmark = pytest.mark.trl
