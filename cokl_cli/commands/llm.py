@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from llm_bridge.experiment.jobs import Job
     from llm_bridge.experiment.stages import ChatRun, Experiment
 
-Preset = Literal["smollm2", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
+Preset = Literal["smollm2", "qwen3-0.6b", "qwen3-0.6b-one-gpu", "qwen3-1.7b", "qwen3-4b"]
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,17 @@ PRESETS: dict[str, LLMConfig] = {
         math_sets=("known", "unknown"),
     ),
     "qwen3-0.6b": _paper("qwen3-0.6b", "Qwen/Qwen3-0.6B", chat_steps=800),
+    "qwen3-0.6b-one-gpu": _paper(
+        "qwen3-0.6b-one-gpu",
+        "Qwen/Qwen3-0.6B",
+        accelerators=1,
+        chat_steps=200,
+        max_prompt_length=1024,
+        max_response_length=2048,
+        thinking=False,
+        reward_model="",
+        reward_function="pkg://llm_bridge.rewards.friendly:compute_score",
+    ),
     "qwen3-1.7b": _paper("qwen3-1.7b", "Qwen/Qwen3-1.7B", chat_steps=600),
     "qwen3-4b": _paper("qwen3-4b", "Qwen/Qwen3-4B", chat_steps=600),
 }

@@ -6,6 +6,7 @@ the training stages. Every job is a process of its own.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -33,6 +34,16 @@ if TYPE_CHECKING:
 
 ChatRun = tuple[str, float | None]
 """A method's name, and the coefficient where it is not the configuration's."""
+
+
+def driver_version() -> tuple[int, int] | None:
+    """The newest CUDA that the GPU's driver knows, (13, 0) for 13.0; None without a driver."""
+    version = ctypes.c_int()
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except OSError:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
 
 
 @dataclass(frozen=True)
@@ -67,10 +78,20 @@ class Experiment:
             yield Path(where).expanduser()
 
     def require_device(self) -> None:
-        """Raises InputError for a GPU configuration on a machine without a GPU that is no part of a cluster."""
+        """Raises InputError for a GPU configuration on a machine without a GPU that PyTorch can use, and that is no
+        part of a cluster.
+        """
         import torch
 
         if self.config.device == "cuda" and "RAY_ADDRESS" not in os.environ and not torch.cuda.is_available():
+            driver, built = driver_version(), torch.version.cuda
+            if driver and built is None:
+                raise InputError("this PyTorch is built for CPUs, and there is a GPU's driver here: run make llm-gpu")
+            if driver and built and driver < tuple(map(int, built.split(".")[:2])):
+                raise InputError(
+                    f"a driver older than PyTorch: it knows CUDA {driver[0]}.{driver[1]}, and PyTorch is built for "
+                    f"{built}; install a newer driver (CUDA 13.0 needs 580)"
+                )
             raise InputError(
                 "this configuration trains on GPUs, and there is none here: run it on a GPU node, set RAY_ADDRESS to a "
                 "cluster, look at it with --dry-run, or take --preset smollm2"

@@ -41,7 +41,7 @@ def test_every_module_that_we_import_is_a_dependency_or_of_an_extra():
     assert imported() - core == of_extras | OF_SMOLLM2
 
 
-@pytest.mark.parametrize("extra", [extra for extra in EXTRAS if extra != "llm"])
+@pytest.mark.parametrize("extra", [extra for extra in EXTRAS if extra not in ("trl", "llm")])
 def test_an_extra_brings_what_it_is_named_for(extra):
     brings = distributions(PROJECT["optional-dependencies"][extra])
     installed = packages_distributions()

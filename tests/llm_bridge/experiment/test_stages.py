@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import os
@@ -23,7 +24,7 @@ from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment import stages
 from llm_bridge.experiment.jobs import Job, chat_job, math_job
 from llm_bridge.experiment.process import alone, run
-from llm_bridge.experiment.stages import Experiment
+from llm_bridge.experiment.stages import Experiment, driver_version
 from llm_bridge.report.collect import collect
 from llm_bridge.report.results import read_results, save_results
 from llm_bridge.report.tables import result_tables
@@ -325,6 +326,34 @@ def test_a_gpu_configuration_without_a_gpu_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="trains on GPUs, and there is none here"):
         Experiment(configurations.PRESETS["qwen3-0.6b"], tmp_path).require_device()
     Experiment(SMALL, tmp_path).require_device()
+
+
+@pytest.mark.parametrize(
+    ("knows", "built", "said"),
+    [
+        ((12, 8), "13.0", "a driver older than PyTorch: it knows CUDA 12.8, and PyTorch is built for 13.0"),
+        ((13, 0), None, "built for CPUs, and there is a GPU's driver here: run make llm-gpu"),
+        ((13, 0), "13.0", "trains on GPUs, and there is none here"),
+        (None, "13.0", "trains on GPUs, and there is none here"),
+    ],
+)
+def test_a_gpu_that_pytorch_cannot_use_is_told_with_its_cause(tmp_path, monkeypatch, knows, built, said):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.version.cuda", built)
+    monkeypatch.setattr("llm_bridge.experiment.stages.driver_version", lambda: knows)
+    with pytest.raises(InputError, match=said):
+        Experiment(configurations.PRESETS["qwen3-0.6b"], tmp_path).require_device()
+
+
+def test_the_drivers_version_is_what_its_library_says(tmp_path, monkeypatch):
+    """A library of that name, compiled here, in the place of the driver's."""
+    source = tmp_path / "driver.c"
+    source.write_text("int cuDriverGetVersion(int *version) { *version = 12080; return 0; }")
+    library = tmp_path / "libcuda.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    load = ctypes.CDLL
+    monkeypatch.setattr("ctypes.CDLL", lambda name: load(str(library) if name == library.name else name))
+    assert driver_version() == (12, 8)
 
 
 def write_metrics(folder: Path, attempts: list[dict[int, dict]]) -> None:
