@@ -45,7 +45,8 @@ ACCEPTED: dict[str, tuple[tuple, str]] = {
     "trainer.v1.sampler.sync_refill_failed_groups": ((False, None), "it would ask again for added rows"),
     "distillation.enabled": ((False, None), "the teacher would judge cached responses"),
     "critic.enable": ((None, False), "a critic would see the added rows"),
-    f"{ACTOR}.strategy": (("fsdp2", "fsdp"), "others are not tested"),
+    f"{ACTOR}.strategy": (("fsdp2", "fsdp", "megatron"), "others were neither run nor read"),
+    f"{ACTOR}.megatron.router_replay.mode": (("disabled", "R2", None), "cached responses have no routes of the engine"),
     f"{ACTOR}.policy_loss.loss_mode": (_ON_POLICY, "at a ratio of 1 it is to be the advantage times the likelihood"),
     f"{ACTOR}.entropy_coeff": ((0, 0.0), "VeRL's entropy term would count the added rows"),
     f"{ACTOR}.kl_loss_type": (
@@ -55,7 +56,8 @@ ACCEPTED: dict[str, tuple[tuple, str]] = {
     "actor_rollout_ref.model.lora_adapter_path": ((None,), "a buffer knows its model by the weights without one"),
     f"{ACTOR}.use_prefix_grouper": ((False, None), "it expects one prompt a group"),
     f"{ACTOR}.shuffle": ((False,), "groups would be torn apart"),
-    f"{ROLLOUT}.name": (("vllm",), "others are not tested"),
+    f"{ROLLOUT}.name": (("vllm", "sglang"), "others were neither run nor read"),
+    f"{ROLLOUT}.enable_rollout_routing_replay": ((False, None), "cached responses have no routes of the engine"),
     f"{ROLLOUT}.top_p": ((1, 1.0), "log-probabilities are those of the whole distribution"),
     f"{ROLLOUT}.top_k": ((-1, 0), "log-probabilities are those of the whole distribution"),
     "reward.reward_kwargs.overlong_buffer_cfg.enable": ((False, None), "its penalty would change verdicts"),
@@ -69,6 +71,10 @@ SEVERAL: dict[str, tuple[tuple, str]] = {
     "cokl.prompts": (("buffer", None), "a training prompt's rows would have two ratios in later optimizer steps"),
 }
 """Further ones with several optimizer steps per rollout."""
+NOT_RUN = {f"{ACTOR}.strategy": "megatron", f"{ROLLOUT}.name": "sglang"}
+"""Accepted values of which VeRL's source was read, and that no run of ours had."""
+_OWN_CONFIGURATION = ("torchtitan", "veomni")
+"""Engines that a command does not leave by one option: their settings have names of their own."""
 _IGNORED = {
     "custom_reward_function.path": "reward.custom_reward_function.path",
     "reward_model.enable": "reward.reward_model.enable",
@@ -143,7 +149,7 @@ def accepted(config: DictConfig, settings: dict[str, tuple[tuple, str]]) -> Iter
     for name, (values, why) in settings.items():
         value = OmegaConf.select(config, name)
         if value not in values:
-            remedy = "" if value == "megatron" else values[0]  # which has a configuration of its own
+            remedy = "" if value in _OWN_CONFIGURATION else values[0]
             yield _refusal(name, f"{' or '.join(map(_written, values))} with a regularizer ({why})", value, remedy)
 
 
@@ -156,6 +162,11 @@ def _refusal(name: str, expected: str, got: Any, remedy: Any = "") -> Refusal:
 def _written(value: Any) -> str:
     """A value as Hydra reads it."""
     return "null" if value is None else str(value)
+
+
+def not_run(config: DictConfig) -> str:
+    """What a run has that ours never had, as options; empty if there is nothing."""
+    return " ".join(f"{name}={value}" for name, value in NOT_RUN.items() if OmegaConf.select(config, name) == value)
 
 
 def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterator[Refusal]:
@@ -182,7 +193,10 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
 
 
 def _of_verl(config: DictConfig) -> Iterator[Refusal]:
-    """Reward settings that VeRL's V1 trainer would not do, or would do wrong."""
+    """Settings that VeRL's V1 trainer would not do, or would do wrong."""
+    actor = config.actor_rollout_ref.actor
+    if actor.strategy == "megatron" and "megatron" not in actor:
+        yield _refusal("model_engine", "megatron, which has its settings", "another", "megatron")
     for old, new in _IGNORED.items():
         value, used = OmegaConf.select(config, old), OmegaConf.select(config, new)
         if value not in (None, False, used):

@@ -86,9 +86,9 @@ class CoKLTrainer(PPOTrainerSync):
         """
         super()._init_dataloader()
         optim, calls = self.config.actor_rollout_ref.actor.optim, self.epochs * self.mini_batches
-        optim.total_training_steps *= calls
-        if (optim.lr_warmup_steps or 0) > 0:
-            optim.lr_warmup_steps *= calls
+        for name in ("total_training_steps", "lr_warmup_steps", "lr_decay_steps", "lr_wsd_decay_steps"):
+            if (optim.get(name) or 0) > 0:  # the last two are Megatron's
+                optim[name] *= calls
 
     # ------------------------------ one batch of prompts ------------------------------
 

@@ -21,7 +21,7 @@ from llm_bridge.buffer.buffer import CachedGroup
 from llm_bridge.command import check_program, refuse
 from llm_bridge.rewards.judge import judged, load_function
 from llm_bridge.trainer.buffer_filler import BufferTrainer
-from llm_bridge.trainer.checks import Refusal, look, sampling
+from llm_bridge.trainer.checks import Refusal, look, not_run, sampling
 from llm_bridge.trainer.core import CoKLTrainer
 from llm_bridge.trainer.settings import RegularizationSettings
 
@@ -40,6 +40,9 @@ class Preflight(Callback):
                 check_program(task_function.__code__.co_filename)
                 if found := refusals(config):
                     end(found)
+                if options := not_run(config):
+                    warning = "read in VeRL's source and not run with a regularizer; compare the first steps with plain RL"
+                    print(f"cokl: warning: {options}: {warning}", file=sys.stderr, flush=True)
                 if OmegaConf.select(config, "cokl.check"):
                     print("cokl: nothing is refused", flush=True)
                     sys.exit(0)

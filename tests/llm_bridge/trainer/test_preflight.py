@@ -26,13 +26,14 @@ from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.command import PREFLIGHT, check_program, check_version, has_options, is_main
 from llm_bridge.trainer.checks import ACCEPTED, accepted, draw_order, look
 from llm_bridge.trainer.preflight import refusals
+from llm_bridge.trainer.settings import row_multiple
 from tests.llm_bridge.toy import answer, make_toy
 
 MAIN = "verl.trainer.main_ppo"
 main_ppo = importlib.import_module(MAIN)
 OURS = ["python", "-m", MAIN, "+cokl.method=cokl"]
 MODE = "trainer.v1.trainer_mode"
-ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 FUNCTION = "reward.custom_reward_function.path"
 PROMPTS, RESPONSES = 10, 4
 TEMPLATE = "{% for message in messages %}{{ message.content }} {{ message.content }}{% endfor %}"
@@ -108,6 +109,39 @@ def test_a_command_that_fits_is_not_refused(made):
     assert refusals(configuration(made, *model)) == []
 
 
+MEGATRON = ["model_engine=megatron", f"{ACTOR}.strategy=megatron"]
+
+
+def test_megatron_and_sglang_are_not_refused(made):
+    assert refusals(configuration(made, *MEGATRON, f"{ROLLOUT}.name=sglang")) == []
+    (refusal,) = refusals(configuration(made, *MEGATRON, f"{ACTOR}.megatron.router_replay.mode=R3"))
+    assert refusal.remedy == f"{ACTOR}.megatron.router_replay.mode=disabled"
+
+
+@pytest.mark.parametrize(
+    ("changes", "multiple"),
+    [
+        ([], 8),
+        ([f"{ACTOR}.ppo_micro_batch_size_per_gpu=6", f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu=4"], 96),
+        (MEGATRON, 8),
+        ([*MEGATRON, f"{ACTOR}.megatron.tensor_model_parallel_size=2"], 4),  # the reference's is the actor's
+        ([*MEGATRON, f"{ACTOR}.megatron.context_parallel_size=4", f"{REF}.megatron.context_parallel_size=2"], 4),
+        (
+            [
+                *MEGATRON,
+                f"{ACTOR}.megatron.pipeline_model_parallel_size=2",
+                f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size=3",
+                f"{ACTOR}.ppo_micro_batch_size_per_gpu=4",
+            ],
+            4 * 4 * 2,  # as many micro-batches as stages, or a multiple
+        ),
+    ],
+)
+def test_rows_are_a_multiple_of_the_ranks_that_share_them_out(made, changes, multiple):
+    """Of 8 devices. Those that hold parts of one model have the same rows."""
+    assert row_multiple(configuration(made, *changes)) == multiple
+
+
 WRONG: list[tuple[list[str], str, str]] = [
     (["trainer.use_v1=False"], "trainer.use_v1: expected True", "trainer.use_v1=True"),
     ([f"{MODE}=sync"], f"{MODE}: expected cokl, got sync", f"{MODE}=cokl"),
@@ -116,10 +150,16 @@ WRONG: list[tuple[list[str], str, str]] = [
     ([f"{ACTOR}.policy_loss.loss_mode=sapo"], "loss_mode: expected vanilla", f"{ACTOR}.policy_loss.loss_mode=vanilla"),
     ([f"{ACTOR}.entropy_coeff=0.001"], "VeRL's entropy term would count the added rows", f"{ACTOR}.entropy_coeff=0"),
     ([f"{ACTOR}.kl_loss_type=kl"], "kl_loss_type: expected low_var_kl", f"{ACTOR}.kl_loss_type=low_var_kl"),
-    ([f"{ACTOR}.strategy=megatron"], "strategy: expected fsdp2 or fsdp", ""),
+    ([f"{ACTOR}.strategy=torchtitan"], "strategy: expected fsdp2 or fsdp or megatron", ""),
+    ([f"{ACTOR}.strategy=megatron"], "model_engine: expected megatron, which has its settings", "model_engine=megatron"),
+    (
+        [f"{ROLLOUT}.enable_rollout_routing_replay=True"],
+        "replay: expected False or null with a regularizer (cached responses have no routes",
+        f"{ROLLOUT}.enable_rollout_routing_replay=False",
+    ),
     ([f"{ACTOR}.shuffle=True"], "shuffle: expected False", f"{ACTOR}.shuffle=False"),
     ([f"{ROLLOUT}.top_p=0.9"], "top_p: expected 1", f"{ROLLOUT}.top_p=1"),
-    ([f"{ROLLOUT}.name=sglang"], "rollout.name: expected vllm", f"{ROLLOUT}.name=vllm"),
+    ([f"{ROLLOUT}.name=trtllm"], "rollout.name: expected vllm or sglang", f"{ROLLOUT}.name=vllm"),
     ([f"{ACTOR}.ppo_mini_batch_size=8", "cokl.kl_prompts=7"], "one for each optimizer step", "cokl.kl_prompts=8"),
     (["actor_rollout_ref.model.lora_adapter_path=/a"], "_path: expected null", "actor_rollout_ref.model.lora_adapter"),
     ([f"{ACTOR}.ppo_mini_batch_size=60"], "a divisor of data.train_batch_size (64)", f"{ACTOR}.ppo_mini_batch_size=64"),
@@ -277,6 +317,15 @@ def test_a_check_starts_nothing(entered, capsys):
         main_ppo.main()
     assert ended.value.code == 0
     assert "cokl: nothing is refused" in capsys.readouterr().out
+
+
+def test_an_engine_that_was_not_run_is_warned_of_in_one_line(entered, capsys):
+    entered("+cokl.check=True", *MEGATRON, f"{ROLLOUT}.name=sglang")
+    with pytest.raises(SystemExit):
+        main_ppo.main()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cokl: ")]
+    options = f"{ACTOR}.strategy=megatron {ROLLOUT}.name=sglang"
+    assert line.startswith(f"cokl: warning: {options}: read in VeRL's source and not run with a regularizer")
 
 
 def test_what_the_trainer_refuses_ends_the_command_in_one_line(entered, monkeypatch, capsys):
