@@ -36,7 +36,7 @@ class BufferTrainer(PPOTrainerSync):
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
             config.trainer.resume_mode = "disable"  # a checkpoint's weights would answer in the model's name
-            config.algorithm.filter_groups.enable = False  # a buffer keeps every prompt
+            config.algorithm.filter_groups = {"enable": False}  # a buffer keeps every prompt
             config.trainer.total_training_steps = 1  # for the optimizer that VeRL makes, of which no step is taken
         super().__init__(config)
 

@@ -76,15 +76,19 @@ _OWN_CONFIGURATION = ("torchtitan", "veomni")
 """Engines that a command does not leave by one option: their settings have names of their own."""
 _ABSENT = object()
 _FUNCTION, _MODEL, _PENALTY = "custom_reward_function", "reward_model", "reward.reward_kwargs.overlong_buffer_cfg"
+_OLD_PENALTIES = (
+    f"{_MODEL}.reward_kwargs.overlong_buffer_cfg",
+    f"{_MODEL}.overlong_buffer",
+    f"{_FUNCTION}.overlong_buffer",
+)
 _MOVED: tuple[tuple[str, dict[str, str]], ...] = (
     (f"{_MODEL}.reward_manager", {f"{_MODEL}.reward_manager": "reward.reward_manager.name"}),
     (
         f"{_FUNCTION}.path",
         {f"{_FUNCTION}.{name}": f"reward.{_FUNCTION}.{name}" for name in ("path", "name", "reward_kwargs")},
     ),
-    (f"{_MODEL}.reward_kwargs.overlong_buffer_cfg.enable", {f"{_MODEL}.reward_kwargs": "reward.reward_kwargs"}),
-    (f"{_MODEL}.overlong_buffer.enable", {f"{_MODEL}.overlong_buffer": _PENALTY}),
-    (f"{_FUNCTION}.overlong_buffer.enable", {f"{_FUNCTION}.overlong_buffer": _PENALTY}),
+    (f"{_OLD_PENALTIES[0]}.enable", {f"{_MODEL}.reward_kwargs": "reward.reward_kwargs"}),
+    *((f"{name}.enable", {name: _PENALTY}) for name in _OLD_PENALTIES[1:]),
     (
         f"{_MODEL}.enable",
         {
@@ -193,6 +197,11 @@ def penalized(config: DictConfig) -> bool:
     return bool(OmegaConf.select(config, "reward.reward_kwargs.overlong_buffer_cfg.enable"))
 
 
+def filters_groups(config: DictConfig) -> bool:
+    """Whether VeRL drops RL groups of equal rewards and asks for others."""
+    return bool(OmegaConf.select(config, "algorithm.filter_groups.enable"))
+
+
 def not_run(config: DictConfig) -> str:
     """What a run has that ours never had, as options; empty if there is nothing."""
     return " ".join(f"{name}={value}" for name, value in NOT_RUN.items() if OmegaConf.select(config, name) == value)
@@ -200,7 +209,7 @@ def not_run(config: DictConfig) -> str:
 
 def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterator[Refusal]:
     """What VeRL's configuration and the regularizer's settings are to each other."""
-    actor, correction = config.actor_rollout_ref.actor, config.algorithm.rollout_correction
+    actor = config.actor_rollout_ref.actor
     prompts, mini_batch = config.data.train_batch_size, actor.ppo_mini_batch_size
     if not mini_batch or prompts % mini_batch:
         expected = f"a divisor of data.train_batch_size ({prompts})"
@@ -213,11 +222,12 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
     if settings.prompts == "training" and "kl_prompts" in config.cokl:
         reason = "cokl.kl_prompts: expected nothing with cokl.prompts=training, which draws no prompts"
         yield Refusal(f"{reason}, got {settings.kl_prompts}", "~cokl.kl_prompts")
-    if config.algorithm.filter_groups.enable:
+    if filters_groups(config):
         yield from accepted(config, FILTERED)
-    if settings.prompts == "training" and isinstance(correction.rollout_is_threshold, str) and correction.rollout_is:
+    factors, bounds = (OmegaConf.select(config, f"{CORRECTION}.rollout_is{name}") for name in ("", "_threshold"))
+    if settings.prompts == "training" and factors and isinstance(bounds, str):
         expected = "a number with cokl.prompts=training: two bounds give factors of 0, which take the regularizer too"
-        yield _refusal(f"{CORRECTION}.rollout_is_threshold", expected, correction.rollout_is_threshold, 2.0)
+        yield _refusal(f"{CORRECTION}.rollout_is_threshold", expected, bounds, 2.0)
     if actor.loss_agg_mode == "seq-mean-token-sum-norm" and actor.loss_scale_factor is None:
         expected = "a number with seq-mean-token-sum-norm, such as the response length"
         yield _refusal(f"{ACTOR}.loss_scale_factor", expected, None, config.data.max_response_length)
@@ -232,11 +242,17 @@ def _of_verl(config: DictConfig) -> Iterator[Refusal]:
         if OmegaConf.select(config, switch):
             for old, new in names.items():
                 yield from _moved(config, old, new)
-    if penalized(config) and OmegaConf.select(config, "reward.reward_kwargs.max_resp_len") is None:
-        name, length = "reward.reward_kwargs.max_resp_len", config.data.max_response_length
-        yield Refusal(f"{name}: expected a number of tokens with a penalty on length, got null", f"++{name}={length}")
-    model = config.reward.reward_model
-    if model.enable and config.reward.custom_reward_function.path is None:
+    limits = ("reward.reward_kwargs.max_resp_len", f"{_MODEL}.reward_kwargs.max_resp_len")
+    if any(OmegaConf.select(config, f"{name}.enable") for name in (_PENALTY, *_OLD_PENALTIES)) and not any(
+        OmegaConf.select(config, name) for name in limits
+    ):
+        expected = "expected a number of tokens with a penalty on length, got null"
+        yield Refusal(f"{limits[0]}: {expected}", f"++{limits[0]}={config.data.max_response_length}")
+    enabled, judges = (
+        [OmegaConf.select(config, f"{root}{name}") for root in ("", "reward.")]
+        for name in (f"{_MODEL}.enable", f"{_FUNCTION}.path")
+    )
+    if any(enabled) and not any(judges):
         expected = "a file beside a reward model, whose raw logit would decide else which responses are correct"
         yield _refusal("reward.custom_reward_function.path", expected, None)
 

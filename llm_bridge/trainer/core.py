@@ -36,7 +36,7 @@ from cokl.groups import RegularizationRows, SurrogateConfig
 from cokl.support.errors import InputError
 from llm_bridge.buffer.buffer import CachedGroup, prompt_key
 from llm_bridge.trainer.advantages import Aggregation, regularized_advantages
-from llm_bridge.trainer.checks import draw_order, look, penalized, resumed
+from llm_bridge.trainer.checks import draw_order, filters_groups, look, penalized, resumed
 from llm_bridge.trainer.loss import loss_of_rl_rows
 from llm_bridge.trainer.metrics import gradient_share, row_metrics, without_added
 from llm_bridge.trainer.rows import AGENT, StepRows, ask, finite_sums, join, scores_of_function
@@ -105,7 +105,7 @@ class CoKLTrainer(PPOTrainerSync):
         Where `filter_groups` asks for more groups than a step needs, VeRL keeps the first and drops the others.
         """
         buffer = super()._build_replay_buffer()
-        if self.config.algorithm.filter_groups.enable:
+        if filters_groups(self.config):
             select = buffer._select_prompt_uids
 
             def added_first(partition_id: str, sampleable: set[str], size: int) -> tuple[list[str], dict, dict]:
@@ -227,12 +227,12 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _step(self, batch: KVBatchMeta) -> Step:
         """All rows of the batch, at which the policy that sampled them is the current one."""
-        names = "prompts", "responses", "response_mask", "old_log_probs", "rm_scores", "ref_log_prob", "extra_fields"
-        columns = self._get(batch, *names)
+        names = ["prompts", "responses", "response_mask", "old_log_probs", "rm_scores", "ref_log_prob"]
+        columns = self._get(batch, *names, *(["extra_fields"] if penalized(self.config) else []))
         own = zip(batch.keys, columns["response_mask"], strict=True)
         masks, old = [self.hidden.get(key, mask) for key, mask in own], columns["old_log_probs"]
         scores, index = finite_sums(columns["rm_scores"]), self.step_rows.index(batch.keys)
-        if penalized(self.config):
+        if "extra_fields" in columns:
             scores = scores_of_function(scores, columns["extra_fields"])
         threshold = torch.full_like(scores, self.settings.correct_above)
         threshold[index.reference] = 0.5  # the buffer holds verdicts, 0 or 1

@@ -57,6 +57,8 @@ class RegularizationSettings:
         name = settings.method.name
         require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
         require(bool(settings.buffer), "cokl.buffer", "a file", "nothing")
+        expected = "a number from 1e-38 to 1e38, which advantages in float32 can be"
+        require(1e-38 <= settings.beta <= 1e38, "cokl.beta", expected, settings.beta)
         return settings
 
 
