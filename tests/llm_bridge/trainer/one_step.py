@@ -296,7 +296,9 @@ class Step:
         """Answers to every prompt, as VeRL's agent loops put them into the queue."""
         random, keys, tags = np.random.default_rng(5), [], []
         for place in range(len(prompts)):
-            columns = {name: prompts[name][place] for name in ("uid", "agent_name", "__rollout_n__", "raw_prompt")}
+            columns = {"agent_name": "single_turn_agent", "__rollout_n__": FRESH}  # VeRL's, where there are no others
+            names = {"uid", "raw_prompt", *columns} & set(prompts.keys())
+            columns |= {name: prompts[name][place] for name in names}
             cached = list(prompts["cached_response"])[place] if "cached_response" in prompts.keys() else None  # noqa: SIM118
             question = columns["raw_prompt"][0]["content"]
             prompt = prompt_tokens(question)

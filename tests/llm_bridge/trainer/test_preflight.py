@@ -76,6 +76,8 @@ def made(tmp_path_factory) -> Path:
         "    return {'score': float(sum(numbers) == int(ground_truth))}\n\n\n"
         "def other(**told):\n    return 0.0\n\n\ndef lacking(**told):\n    return {'points': 1.0}\n\n\n"
         "def raising(**told):\n    raise KeyError('answer')\n\n\n"
+        "def worded(data_source, solution_str, ground_truth, extra_info, word):\n"
+        "    return right(data_source, solution_str, ground_truth)\n\n\n"
         "def short(solution_str, ground_truth):\n    return right('', solution_str, ground_truth)\n\n\n"
         "def asking(data_source, solution_str, ground_truth, extra_info, reward_router_address, **more):\n    pass\n"
     )
@@ -266,12 +268,12 @@ OLDER: list[tuple[list[str], list[str]]] = [
     (
         [
             "custom_reward_function.path=ROOT/rewards.py",
-            "custom_reward_function.name=right",
+            "custom_reward_function.name=worded",
             f"+{_WORD.removeprefix('reward.')}",
             f"{FUNCTION}=null",
             "reward.custom_reward_function.name=compute_score",
         ],
-        [f"{FUNCTION}=ROOT/rewards.py", "reward.custom_reward_function.name=right", f"++{_WORD}"],
+        [f"{FUNCTION}=ROOT/rewards.py", "reward.custom_reward_function.name=worded", f"++{_WORD}"],
     ),
     (["reward_model.reward_manager=dapo"], ["reward.reward_manager.name=dapo"]),
     (["reward_model.reward_manager=prime"], ["reward_model.reward_manager=null"]),
