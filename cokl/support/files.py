@@ -34,6 +34,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         ) from error
 
 
+def require_writable(path: Path) -> None:
+    """Raises InputError unless a file can be made at `path`; its folder is made."""
+    write_atomically(path.with_name(f".{path.name}"), lambda temporary: temporary.touch())
+    path.with_name(f".{path.name}").unlink()
+
+
 def write_text(text: str, path: Path) -> None:
     """Write a text file atomically."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

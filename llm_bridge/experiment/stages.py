@@ -224,7 +224,29 @@ class Experiment:
                 refused, _ = look_at_settings(composed)
                 if refused:
                     raise InputError(f"{job.name}: {'; '.join(refusal.reason for refusal in refused)}")
+        self._check_function()
         return checked
+
+    def _check_function(self) -> None:
+        """Raises InputError for a reward function of one's own that is not there, or that fails for a right answer.
+
+        The first prompt of each of one's own sets is answered with its ground truth. A function beside a reward model
+        cannot be asked yet.
+        """
+        name = self.config.reward_function
+        if not name or name.startswith("pkg://llm_bridge."):
+            return
+        import pandas as pd
+
+        from llm_bridge.rewards.judge import judged, load_function
+
+        routed = ("reward_router_address", "reward_model_tokenizer") if self.config.reward_model else ()
+        function = load_function(name, **dict.fromkeys(routed))
+        if self.config.own_data and not self.config.reward_model:
+            for source in ("math_train", "chat_train", *self.config.evaluation_sets):
+                row = pd.read_parquet(jobs.prompts_file(self.config, self.root, source)).iloc[0]
+                truth = row["reward_model"]["ground_truth"]
+                judged(function, str(truth), row["data_source"], truth, row["extra_info"])
 
     def run(self, job: jobs.Job, options: Sequence[str] = ()) -> None:
         """Run a job unless it is done, or with VeRL's `options` in any case. Raises InputError if it fails."""

@@ -58,15 +58,17 @@ def regularized_advantages(
     weights: Tensor,
     added: Tensor,
     aggregation: Aggregation,
+    factors: Sequence[Tensor],
 ) -> list[Tensor]:
     """The advantages, (T,) of each of R rows, under which VeRL's loss has the RL gradient plus the regularizer's.
 
     own: (T,) each, VeRL's advantages; 0 on added rows. masks: (T,) each, 1 on the tokens that the policy wrote.
     weights, added: (R,), the weights on sequence log-likelihoods, and which rows are the regularizer's alone.
+    factors: (T,) each, > 0 where the policy wrote, by which VeRL multiplies the loss of each token (`rollout_is`).
     """
     tokens = torch.stack([mask.sum() for mask in masks]).double()
     needed = weights.double() / aggregation.shares(tokens, added)
     return [
-        ((advantage.double() * aggregation.rl_factor - token) * mask).float()
-        for advantage, mask, token in zip(own, masks, needed, strict=True)
+        ((advantage.double() * aggregation.rl_factor - token / factor.double().where(mask > 0, 1.0)) * mask).float()
+        for advantage, mask, token, factor in zip(own, masks, needed, factors, strict=True)
     ]

@@ -31,7 +31,7 @@ class CachedResponseLoop(AgentLoopBase):
             extra_fields={
                 "turn_scores": [],
                 "tool_rewards": [],
-                "reward_extra_info": {},
+                "reward_extra_info": {"acc": cached["reward"], "score": cached["reward"]},  # for filter_groups
                 "min_global_steps": kwargs["global_steps"],
                 "max_global_steps": kwargs["global_steps"],
             },

@@ -20,10 +20,11 @@ from verl.utils.dataset.rl_dataset import collate_fn
 
 from cokl.support.errors import InputError
 from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint, plain
-from llm_bridge.trainer.rows import finite_sums
+from llm_bridge.trainer.checks import penalized
+from llm_bridge.trainer.rows import AGENT, finite_sums, scores_of_function
 
 _TENSORS = ["prompts", "responses", "rm_scores", "response_mask"]
-_VALUES = ["uid", "raw_prompt", "data_source", "reward_model", "extra_info"]
+_VALUES = ["uid", "raw_prompt", "data_source", "reward_model", "extra_info", "extra_fields"]
 
 
 @register_trainer("cokl_buffer")
@@ -35,6 +36,7 @@ class BufferTrainer(PPOTrainerSync):
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # VeRL compares with the name of the trainer that this one extends
             config.trainer.resume_mode = "disable"  # a checkpoint's weights would answer in the model's name
+            config.algorithm.filter_groups = {"enable": False}  # a buffer keeps every prompt
             config.trainer.total_training_steps = 1  # for the optimizer that VeRL makes, of which no step is taken
         super().__init__(config)
 
@@ -65,6 +67,8 @@ class BufferTrainer(PPOTrainerSync):
             global_steps=self.global_steps, partition_id="train", batch_size=len(indices)
         )
         groups = self._groups(batch, uids)
+        for group, agent in zip(groups, rows.get(AGENT, ()), strict=False):
+            group.extra_info[AGENT] = str(agent)
         tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
         return groups
 
@@ -73,6 +77,8 @@ class BufferTrainer(PPOTrainerSync):
         columns = {name: list(data[name].unbind()) for name in _TENSORS}
         columns |= {name: list(data[name]) for name in _VALUES}
         scores = finite_sums(columns["rm_scores"])
+        if penalized(self.config):
+            scores = scores_of_function(scores, columns["extra_fields"])
         above = self.config.cokl.get("correct_above", 0.5)
         members: dict[str, list[int]] = {uid: [] for uid in uids}
         for row, uid in enumerate(columns["uid"]):

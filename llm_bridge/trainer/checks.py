@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -16,11 +17,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
+from cokl.support.files import require_writable
 from llm_bridge.buffer.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
-from llm_bridge.trainer.advantages import SEQUENCE_MODES
 from llm_bridge.trainer.settings import RegularizationSettings
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+CORRECTION = "algorithm.rollout_correction"
 ESTIMATORS = (
     "grpo",
     "rloo",
@@ -38,27 +40,21 @@ _ON_POLICY = ("vanilla", "gspo", "gpg", "cispo")
 ACCEPTED: dict[str, tuple[tuple, str]] = {
     "trainer.use_v1": ((True,), "V1 looks trainers up by name"),
     "algorithm.adv_estimator": (ESTIMATORS, "a critic's or a baseline's rows are not tested"),
-    "algorithm.filter_groups.enable": ((False, None), "a step would lose added rows with the groups that it drops"),
-    "algorithm.rollout_correction.bypass_mode": ((False, None), "cached responses have no rollout log-probabilities"),
-    "algorithm.rollout_correction.rollout_is": ((None,), "its factors would weigh the added part of the loss too"),
-    "algorithm.rollout_correction.rollout_rs": ((None,), "it rejects rows, and so breaks groups"),
+    f"{CORRECTION}.bypass_mode": ((False, None), "cached responses have no rollout log-probabilities"),
+    f"{CORRECTION}.rollout_rs": ((None,), "it rejects rows, and so breaks groups"),
     "trainer.v1.sampler.sync_refill_failed_groups": ((False, None), "it would ask again for added rows"),
     "distillation.enabled": ((False, None), "the teacher would judge cached responses"),
     "critic.enable": ((None, False), "a critic would see the added rows"),
-    f"{ACTOR}.strategy": (("fsdp2", "fsdp"), "others are not tested"),
+    f"{ACTOR}.strategy": (("fsdp2", "fsdp", "megatron"), "others were neither run nor read"),
+    f"{ACTOR}.megatron.router_replay.mode": (("disabled", "R2", None), "cached responses have no routes of the engine"),
     f"{ACTOR}.policy_loss.loss_mode": (_ON_POLICY, "at a ratio of 1 it is to be the advantage times the likelihood"),
-    f"{ACTOR}.entropy_coeff": ((0, 0.0), "VeRL's entropy term would count the added rows"),
-    f"{ACTOR}.kl_loss_type": (
-        ("low_var_kl", "k3", "k2", "mse", "k3+", "k2+", "k1+"),
-        "the gradient of others is not 0 where the policy is the reference, as it is on added rows",
-    ),
     "actor_rollout_ref.model.lora_adapter_path": ((None,), "a buffer knows its model by the weights without one"),
     f"{ACTOR}.use_prefix_grouper": ((False, None), "it expects one prompt a group"),
     f"{ACTOR}.shuffle": ((False,), "groups would be torn apart"),
-    f"{ROLLOUT}.name": (("vllm",), "others are not tested"),
+    f"{ROLLOUT}.name": (("vllm", "sglang"), "others were neither run nor read"),
+    f"{ROLLOUT}.enable_rollout_routing_replay": ((False, None), "cached responses have no routes of the engine"),
     f"{ROLLOUT}.top_p": ((1, 1.0), "log-probabilities are those of the whole distribution"),
     f"{ROLLOUT}.top_k": ((-1, 0), "log-probabilities are those of the whole distribution"),
-    "reward.reward_kwargs.overlong_buffer_cfg.enable": ((False, None), "its penalty would change verdicts"),
     "reward.reward_manager.name": (
         ("naive", "dapo", "rate_limited", "remote"),
         "others may not pass on the score that they were given",
@@ -69,13 +65,42 @@ SEVERAL: dict[str, tuple[tuple, str]] = {
     "cokl.prompts": (("buffer", None), "a training prompt's rows would have two ratios in later optimizer steps"),
 }
 """Further ones with several optimizer steps per rollout."""
-_IGNORED = {
-    "custom_reward_function.path": "reward.custom_reward_function.path",
-    "reward_model.enable": "reward.reward_model.enable",
-    "reward_model.reward_manager": "reward.reward_manager.name",
-    "reward_model.model.path": "reward.reward_model.model_path",
+FILTERED: dict[str, tuple[tuple, str]] = {
+    "algorithm.filter_groups.metric": (("reward", "score", "acc"), "cached responses have no other"),
+    "cokl.prompts": (("buffer", None), "the cached rows of a dropped training prompt would stay"),
 }
-"""Older names that VeRL's V1 trainer reads nothing from, and the ones in use."""
+"""And with `filter_groups`."""
+NOT_RUN = {f"{ACTOR}.strategy": "megatron", f"{ROLLOUT}.name": "sglang"}
+"""Accepted values of which VeRL's source was read, and that no run of ours had."""
+_OWN_CONFIGURATION = ("torchtitan", "veomni")
+"""Engines that a command does not leave by one option: their settings have names of their own."""
+_ABSENT = object()
+_FUNCTION, _MODEL, _PENALTY = "custom_reward_function", "reward_model", "reward.reward_kwargs.overlong_buffer_cfg"
+_OLD_PENALTIES = (
+    f"{_MODEL}.reward_kwargs.overlong_buffer_cfg",
+    f"{_MODEL}.overlong_buffer",
+    f"{_FUNCTION}.overlong_buffer",
+)
+_MOVED: tuple[tuple[str, dict[str, str]], ...] = (
+    (f"{_MODEL}.reward_manager", {f"{_MODEL}.reward_manager": "reward.reward_manager.name"}),
+    (
+        f"{_FUNCTION}.path",
+        {f"{_FUNCTION}.{name}": f"reward.{_FUNCTION}.{name}" for name in ("path", "name", "reward_kwargs")},
+    ),
+    (f"{_OLD_PENALTIES[0]}.enable", {f"{_MODEL}.reward_kwargs": "reward.reward_kwargs"}),
+    *((f"{name}.enable", {name: _PENALTY}) for name in _OLD_PENALTIES[1:]),
+    (
+        f"{_MODEL}.enable",
+        {
+            f"{_MODEL}.model.path": "reward.reward_model.model_path",
+            **{
+                f"{_MODEL}.{name}": f"reward.reward_model.{name}"
+                for name in ("enable", "enable_resource_pool", "n_gpus_per_node", "nnodes", "rollout")
+            },
+        },
+    ),
+)
+"""Older options that VeRL's V1 trainer reads nothing from: the one that switches them on, and the new names."""
 
 
 class Refusal(NamedTuple):
@@ -135,6 +160,11 @@ def sampling(config: DictConfig) -> list[Refusal]:
     refused, settings = look_at_settings(cast("DictConfig", OmegaConf.merge({"cokl": {"method": "cokl"}}, config)))
     if settings and Path(settings.buffer).exists():
         refused.append(Refusal(f"cokl.buffer: expected a file that is not there yet, got {settings.buffer}"))
+    elif settings:
+        try:
+            require_writable(Path(settings.buffer))
+        except InputError as error:
+            refused.append(Refusal(f"cokl.buffer: {error}"))
     return refused
 
 
@@ -143,7 +173,7 @@ def accepted(config: DictConfig, settings: dict[str, tuple[tuple, str]]) -> Iter
     for name, (values, why) in settings.items():
         value = OmegaConf.select(config, name)
         if value not in values:
-            remedy = "" if value == "megatron" else values[0]  # which has a configuration of its own
+            remedy = "" if value in _OWN_CONFIGURATION else values[0]
             yield _refusal(name, f"{' or '.join(map(_written, values))} with a regularizer ({why})", value, remedy)
 
 
@@ -154,8 +184,27 @@ def _refusal(name: str, expected: str, got: Any, remedy: Any = "") -> Refusal:
 
 
 def _written(value: Any) -> str:
-    """A value as Hydra reads it."""
+    """A value as Hydra reads it; texts are quoted where they hold more than a name or a path."""
+    if isinstance(value, str) and not re.fullmatch(r"[\w./:@~-]+", value):
+        return "'" + value.replace("'", "\\'") + "'"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{','.join(map(_written, value))}]"
     return "null" if value is None else str(value)
+
+
+def penalized(config: DictConfig) -> bool:
+    """Whether VeRL's manager of DAPO adds a penalty on length to the reward function's score."""
+    return bool(OmegaConf.select(config, "reward.reward_kwargs.overlong_buffer_cfg.enable"))
+
+
+def filters_groups(config: DictConfig) -> bool:
+    """Whether VeRL drops RL groups of equal rewards and asks for others."""
+    return bool(OmegaConf.select(config, "algorithm.filter_groups.enable"))
+
+
+def not_run(config: DictConfig) -> str:
+    """What a run has that ours never had, as options; empty if there is nothing."""
+    return " ".join(f"{name}={value}" for name, value in NOT_RUN.items() if OmegaConf.select(config, name) == value)
 
 
 def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterator[Refusal]:
@@ -173,24 +222,56 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
     if settings.prompts == "training" and "kl_prompts" in config.cokl:
         reason = "cokl.kl_prompts: expected nothing with cokl.prompts=training, which draws no prompts"
         yield Refusal(f"{reason}, got {settings.kl_prompts}", "~cokl.kl_prompts")
-    if actor.use_kl_loss and actor.loss_agg_mode in SEQUENCE_MODES:
-        expected = "False with a mean over sequences, which would count the added rows; token-mean does not"
-        yield _refusal(f"{ACTOR}.use_kl_loss", expected, True, False)
+    if filters_groups(config):
+        yield from accepted(config, FILTERED)
+    factors, bounds = (OmegaConf.select(config, f"{CORRECTION}.rollout_is{name}") for name in ("", "_threshold"))
+    if settings.prompts == "training" and factors and isinstance(bounds, str):
+        expected = "a number with cokl.prompts=training: two bounds give factors of 0, which take the regularizer too"
+        yield _refusal(f"{CORRECTION}.rollout_is_threshold", expected, bounds, 2.0)
     if actor.loss_agg_mode == "seq-mean-token-sum-norm" and actor.loss_scale_factor is None:
         expected = "a number with seq-mean-token-sum-norm, such as the response length"
         yield _refusal(f"{ACTOR}.loss_scale_factor", expected, None, config.data.max_response_length)
 
 
 def _of_verl(config: DictConfig) -> Iterator[Refusal]:
-    """Reward settings that VeRL's V1 trainer would not do, or would do wrong."""
-    for old, new in _IGNORED.items():
-        value, used = OmegaConf.select(config, old), OmegaConf.select(config, new)
-        if value not in (None, False, used):
-            yield Refusal(f"{old}: VeRL's V1 trainer ignores it; expected {new}, got {value}", f"{new}={value}")
-    model = config.reward.reward_model
-    if model.enable and config.reward.custom_reward_function.path is None:
+    """Settings that VeRL's V1 trainer would not do, or would do wrong."""
+    actor = config.actor_rollout_ref.actor
+    if actor.strategy == "megatron" and "megatron" not in actor:
+        yield _refusal("model_engine", "megatron, which has its settings", "another", "megatron")
+    for switch, names in _MOVED:
+        if OmegaConf.select(config, switch):
+            for old, new in names.items():
+                yield from _moved(config, old, new)
+    limits = ("reward.reward_kwargs.max_resp_len", f"{_MODEL}.reward_kwargs.max_resp_len")
+    if any(OmegaConf.select(config, f"{name}.enable") for name in (_PENALTY, *_OLD_PENALTIES)) and not any(
+        OmegaConf.select(config, name) for name in limits
+    ):
+        expected = "expected a number of tokens with a penalty on length, got null"
+        yield Refusal(f"{limits[0]}: {expected}", f"++{limits[0]}={config.data.max_response_length}")
+    enabled, judges = (
+        [OmegaConf.select(config, f"{root}{name}") for root in ("", "reward.")]
+        for name in (f"{_MODEL}.enable", f"{_FUNCTION}.path")
+    )
+    if any(enabled) and not any(judges):
         expected = "a file beside a reward model, whose raw logit would decide else which responses are correct"
         yield _refusal("reward.custom_reward_function.path", expected, None)
+
+
+def _moved(config: DictConfig, old: str, new: str) -> Iterator[Refusal]:
+    """Of an older option, or a node of them, what its new name does not have."""
+    value = OmegaConf.select(config, old)
+    if isinstance(value, DictConfig):
+        for name in value:
+            yield from _moved(config, f"{old}.{name}", f"{new}.{name}")
+    elif value not in (None, OmegaConf.select(config, new)):
+        reason = f"{old}: VeRL's V1 trainer ignores it; expected {new}, got {_written(value)}"
+        if new in ACCEPTED and value not in ACCEPTED[new][0]:
+            known = ", ".join(ACCEPTED[new][0])
+            reason = f"{old}: VeRL's V1 trainer ignores it, and {value} is none of {known}; expected {new}"
+            yield Refusal(reason, f"{old}=null")
+        else:
+            added = OmegaConf.select(config, new, default=_ABSENT) is _ABSENT
+            yield Refusal(reason, f"{'++' if added else ''}{new}={_written(value)}")
 
 
 def _of_buffer(

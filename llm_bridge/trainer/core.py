@@ -25,8 +25,10 @@ from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
 from torch import Tensor
 from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import reduce_metrics
 from verl.workers.utils.padding import response_from_nested
 
@@ -34,9 +36,10 @@ from cokl.groups import RegularizationRows, SurrogateConfig
 from cokl.support.errors import InputError
 from llm_bridge.buffer.buffer import CachedGroup, prompt_key
 from llm_bridge.trainer.advantages import Aggregation, regularized_advantages
-from llm_bridge.trainer.checks import draw_order, look, resumed
+from llm_bridge.trainer.checks import draw_order, filters_groups, look, penalized, resumed
+from llm_bridge.trainer.loss import loss_of_rl_rows
 from llm_bridge.trainer.metrics import gradient_share, row_metrics, without_added
-from llm_bridge.trainer.rows import StepRows, ask, finite_sums, join
+from llm_bridge.trainer.rows import AGENT, StepRows, ask, finite_sums, join, scores_of_function
 from llm_bridge.trainer.settings import padded_prompts, row_multiple
 from llm_bridge.trainer.step import Step, lengths, row_sums
 
@@ -86,21 +89,49 @@ class CoKLTrainer(PPOTrainerSync):
         """
         super()._init_dataloader()
         optim, calls = self.config.actor_rollout_ref.actor.optim, self.epochs * self.mini_batches
-        optim.total_training_steps *= calls
-        if (optim.lr_warmup_steps or 0) > 0:
-            optim.lr_warmup_steps *= calls
+        for name in ("total_training_steps", "lr_warmup_steps", "lr_decay_steps", "lr_wsd_decay_steps"):
+            if (optim.get(name) or 0) > 0:  # the last two are Megatron's
+                optim[name] *= calls
+
+    def _setup(self) -> None:
+        """VeRL's, with a loss of which entropy and KL are of the RL rows alone."""
+        super()._setup()
+        actor = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
+        self.actor_rollout_wg.set_loss_fn(loss_of_rl_rows(actor, self.rl_rows))
+
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        """VeRL's, that never takes added rows for surplus.
+
+        Where `filter_groups` asks for more groups than a step needs, VeRL keeps the first and drops the others.
+        """
+        buffer = super()._build_replay_buffer()
+        if filters_groups(self.config):
+            select = buffer._select_prompt_uids
+
+            def added_first(partition_id: str, sampleable: set[str], size: int) -> tuple[list[str], dict, dict]:
+                added = sorted(sampleable & self.step_rows.members.keys())
+                chosen, rows, steps = select(partition_id, sampleable - set(added), size - len(added))
+                return [*added, *chosen], rows, steps
+
+            buffer._select_prompt_uids = added_first
+        return buffer
 
     # ------------------------------ one batch of prompts ------------------------------
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """VeRL's prompts, and what the regularizer asks for beside them."""
+        """VeRL's prompts, and what the regularizer asks for beside them.
+
+        num_prompts: what VeRL asks for again, in place of groups that `filter_groups` has dropped: RL prompts alone.
+        """
         batch = super()._next_train_batch(num_prompts)
+        if num_prompts is not None:
+            return batch
         rollout = self.config.actor_rollout_ref.rollout
         training = {} if self.settings.prompts == "buffer" else self._cached_by_uid(batch)
         places = self.order.draw(self.settings.kl_prompts) if self.drawn else []
         drawn = [self._brought(self.drawn[place]) for place in places]
         rows, self.step_rows = ask(drawn, training, self.method.streams(), rollout.n, self.global_steps)
-        defaults = {"agent_name": rollout.agent.default_agent_loop, "__rollout_n__": rollout.n}
+        defaults = {AGENT: rollout.agent.default_agent_loop, "__rollout_n__": rollout.n}
         return join(batch, rows, defaults)
 
     def _cached_by_uid(self, batch: TensorDict) -> dict[str, CachedGroup | None]:
@@ -170,12 +201,14 @@ class CoKLTrainer(PPOTrainerSync):
         return batch.select_keys([key for key in batch.keys if key not in self.hidden])
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """VeRL's, of the RL rows alone; 0 on all others."""
+        """VeRL's, of the RL rows alone; 0 on all others, and a factor of 1 where `rollout_is` has factors."""
         super()._compute_advantage(self._of_rl(batch), metrics)
         if self.hidden:
-            made = self._get(self._of_rl(batch), "advantages", "returns", "token_level_rewards")
-            zeros = [torch.zeros(len(mask)) for mask in self.hidden.values()]
-            self._put(batch.select_keys(list(self.hidden)), dict.fromkeys(made, zeros))
+            names = "advantages", "returns", "token_level_rewards", "rollout_is_weights"
+            made = self._get(self._of_rl(batch), *names)
+            value = dict.fromkeys(made, 0.0) | {"rollout_is_weights": 1.0}
+            columns = {name: [torch.full((len(mask),), value[name]) for mask in self.hidden.values()] for name in made}
+            self._put(batch.select_keys(list(self.hidden)), columns)
         return batch
 
     # ------------------------------ optimizer steps ------------------------------
@@ -194,11 +227,13 @@ class CoKLTrainer(PPOTrainerSync):
 
     def _step(self, batch: KVBatchMeta) -> Step:
         """All rows of the batch, at which the policy that sampled them is the current one."""
-        names = "prompts", "responses", "response_mask", "old_log_probs", "rm_scores", "ref_log_prob"
-        columns = self._get(batch, *names)
+        names = ["prompts", "responses", "response_mask", "old_log_probs", "rm_scores", "ref_log_prob"]
+        columns = self._get(batch, *names, *(["extra_fields"] if penalized(self.config) else []))
         own = zip(batch.keys, columns["response_mask"], strict=True)
         masks, old = [self.hidden.get(key, mask) for key, mask in own], columns["old_log_probs"]
         scores, index = finite_sums(columns["rm_scores"]), self.step_rows.index(batch.keys)
+        if "extra_fields" in columns:
+            scores = scores_of_function(scores, columns["extra_fields"])
         threshold = torch.full_like(scores, self.settings.correct_above)
         threshold[index.reference] = 0.5  # the buffer holds verdicts, 0 or 1
         compares = self.method.compares_with_reference
@@ -251,25 +286,24 @@ class CoKLTrainer(PPOTrainerSync):
         if not first:
             step = self._under_current_policy(step)
         actor, weights = self.config.actor_rollout_ref.actor, self._weights(step)
-        advantages = self._get(step.batch, "advantages")["advantages"]
+        made = self._get(step.batch, "advantages", "rollout_is_weights")
+        advantages = made["advantages"]
+        factors = made.get("rollout_is_weights", [torch.ones(len(mask)) for mask in step.masks])
         aggregation = Aggregation(actor.loss_agg_mode, len(step.batch), self.rl_rows, actor.loss_scale_factor or 1.0)
         columns = {
-            "advantages": regularized_advantages(advantages, step.masks, weights, step.added, aggregation),
+            "advantages": regularized_advantages(advantages, step.masks, weights, step.added, aggregation, factors),
             "response_mask": step.masks,
         }
         if not first:
             columns["old_log_probs"] = step.old_log_probs
-        if actor.use_kl_loss:  # the KL of an added row is 0, and so is its gradient
-            there = self._get(step.batch, "ref_log_prob")["ref_log_prob"]
-            places = zip(step.old_log_probs, there, step.added, strict=True)
-            columns["ref_log_prob"] = [old if added else row for old, row, added in places]
         metrics: dict[str, Any] = {}
         super()._update_actor(self._put(step.batch, columns), metrics)
         self._put(step.batch, {"advantages": advantages})
         loss, tokens = float(weights @ step.rows.log_probs), lengths(step.masks)
         counted = loss if actor.policy_loss.loss_mode in ("gpg", "cispo") else float(weights.double() @ tokens)
-        without_added(metrics, counted, loss, tokens, step.added, aggregation.rl_factor)
-        share = gradient_share(advantages, step.masks, weights, step.added, step.sequences, aggregation)
+        without_added(metrics, counted, loss, tokens, step.added)
+        weighed = [advantage * factor for advantage, factor in zip(advantages, factors, strict=True)]
+        share = gradient_share(weighed, step.masks, weights, step.added, step.sequences, aggregation)
         return metrics | {"cokl/loss": loss, "cokl/gradient_share": share}
 
     def _under_current_policy(self, step: Step) -> Step:

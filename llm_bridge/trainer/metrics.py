@@ -59,20 +59,17 @@ def gradient_share(
     return regularizer / (rl + regularizer) if rl + regularizer else math.nan
 
 
-def without_added(
-    metrics: dict[str, float], counted: float, loss: float, tokens: Tensor, added: Tensor, rl_factor: float
-) -> None:
+def without_added(metrics: dict[str, float], counted: float, loss: float, tokens: Tensor, added: Tensor) -> None:
     """Correct what VeRL's update has logged for the added rows.
 
     counted: what the regularizer adds to VeRL's loss; where that has ratios, a row's weight for each of its tokens.
-    loss: the regularizer's, in its place. VeRL's averages over tokens count the added ones, whose ratio is 1 and whose
-    KL is 0; they are means over micro-batches, so that scaling them up is exact for equal ones alone, and where all are
-    0, as with one optimizer step per rollout. rl_factor: the aggregation's.
+    loss: the regularizer's, in its place. VeRL's averages over tokens count the added ones, whose ratio is 1; they are
+    means over micro-batches, so that scaling them up is exact for equal ones alone, and where all are 0, as with one
+    optimizer step per rollout.
     """
     for name, instead in (("actor/pg_loss", 0.0), ("actor/loss", loss)):
         if name in metrics:
             metrics[name] += instead - counted
-    for name in ("pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "kl_loss"):
-        if f"actor/{name}" in metrics:
-            metrics[f"actor/{name}"] *= rl_factor if name == "kl_loss" else float(tokens.sum() / tokens[~added].sum())
-    metrics.pop("actor/entropy_loss", None)  # of all rows; VeRL's actor/entropy is of the RL rows
+    for name in ("actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl"):
+        if name in metrics:
+            metrics[name] *= float(tokens.sum() / tokens[~added].sum())

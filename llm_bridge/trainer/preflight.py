@@ -7,22 +7,26 @@ start.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
+from pyarrow import parquet as pq
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import CachedGroup
+from llm_bridge.buffer.buffer import CachedGroup, prompt_key
 from llm_bridge.command import check_program, refuse
 from llm_bridge.rewards.judge import judged, load_function
 from llm_bridge.trainer.buffer_filler import BufferTrainer
-from llm_bridge.trainer.checks import Refusal, look, sampling
+from llm_bridge.trainer.checks import Refusal, look, not_run, sampling
 from llm_bridge.trainer.core import CoKLTrainer
+from llm_bridge.trainer.rows import AGENT
 from llm_bridge.trainer.settings import RegularizationSettings
 
 JUDGED_GROUPS = 8
@@ -40,6 +44,8 @@ class Preflight(Callback):
                 check_program(task_function.__code__.co_filename)
                 if found := refusals(config):
                     end(found)
+                for line in warnings(config):
+                    print(f"cokl: warning: {line}", file=sys.stderr, flush=True)
                 if OmegaConf.select(config, "cokl.check"):
                     print("cokl: nothing is refused", flush=True)
                     sys.exit(0)
@@ -63,11 +69,11 @@ class Preflight(Callback):
 
 
 def end(found: Sequence[Refusal]) -> NoReturn:
-    """A line for each, and the remedies as one block; exit code 2."""
+    """A line for each, and the remedies as one block for a shell; exit code 2."""
     remedies = list(dict.fromkeys(refusal.remedy for refusal in found if refusal.remedy))
     lines = [refusal.reason for refusal in found]
     if remedies:
-        lines.append(f"add {' '.join(remedies)}")
+        lines.append(f"add {shlex.join(remedies)}")
     refuse("\ncokl: ".join(lines))
 
 
@@ -76,25 +82,76 @@ def refusals(config: DictConfig) -> list[Refusal]:
     mode = config.trainer.v1.trainer_mode
     trainer = TRAINER_REGISTRY.get(mode, object)
     if issubclass(trainer, BufferTrainer):
-        return [*sampling(config), *_of_function(config)]
+        return [*sampling(config), *_of_data(config, None, ()), *_of_function(config)]
+    found, settings, groups = look(config)
     if not issubclass(trainer, CoKLTrainer):
         reason = f"trainer.v1.trainer_mode: expected cokl, got {mode}, with which cokl.* has no effect"
-        return [Refusal(reason, "trainer.v1.trainer_mode=cokl")]
-    found, settings, groups = look(config)
+        found.append(Refusal(reason, "trainer.v1.trainer_mode=cokl"))
     asked = groups if settings and "rollout" in settings.method.streams() else ()
-    return [*found, *_of_template(config, asked), *_of_function(config, settings, asked)]
+    return [
+        *found,
+        *_of_data(config, settings, groups),
+        *_of_template(config, asked),
+        *_of_function(config, settings, asked),
+    ]
+
+
+def warnings(config: DictConfig) -> Iterator[str]:
+    """What is not refused and not as the command may seem. config: Hydra's, with the options as they were given."""
+    if options := not_run(config):
+        yield f"{options}: read in VeRL's source and not run with a regularizer; compare the first steps with plain RL"
+    mode = "trainer.v1.trainer_mode"
+    given = [option.partition("=")[2] for option in config.hydra.overrides.task if option.startswith(f"{mode}=")]
+    for other in dict.fromkeys(name for name in given if name.endswith("_async")):
+        yield f"{mode}={config.trainer.v1.trainer_mode} replaces {other}: rollouts and updates no longer overlap"
+
+
+def _of_data(
+    config: DictConfig, settings: RegularizationSettings | None, groups: Sequence[CachedGroup]
+) -> Iterator[Refusal]:
+    """Training prompts that are no text, and a buffer that has none of those that are to be regularized.
+
+    Local Parquet files are looked at, others not. settings: None where a buffer is made.
+    """
+    files = config.data.train_files
+    given = [files] if isinstance(files, str) else files or []
+    tables = [pq.ParquetFile(file) for file in map(Path, given) if file.suffix == ".parquet" and file.is_file()]
+    media = {config.data.get(f"{kind}_key", f"{kind}s") for kind in ("image", "video", "audio")}
+    for table in tables:
+        there = [name for name in table.schema_arrow.names if name in media]
+        first = next(table.iter_batches(64, columns=there), None) if there else None
+        if first is not None and any(any(row.values()) for row in first.to_pylist()):
+            yield Refusal("data.train_files: expected prompts of text, as a buffer's are; got images, video or audio")
+            return
+    names = [config.data.get("prompt_key", "prompt"), "reward_model"]
+    looked_at = len(tables) == len(given) and all(set(names) <= set(table.schema_arrow.names) for table in tables)
+    if settings is None or settings.prompts == "buffer" or not groups or not looked_at:
+        return
+    known = {group.key for group in groups}
+    rows = [row for table in tables for row in table.read(columns=names).to_pylist()]
+    found = sum(prompt_key(row[names[0]], row["reward_model"]["ground_truth"]) in known for row in rows)
+    share = f"{found} of the {len(rows)} prompts in data.train_files are regularized"
+    if found:
+        print(f"cokl: {share}: they have cached responses", flush=True)
+    else:
+        yield Refusal(f"cokl.buffer: {share}; build it from prompts of these files, with their ground_truth")
 
 
 def _of_template(config: DictConfig, groups: Sequence[CachedGroup]) -> Iterator[Refusal]:
     """Another chat template than the buffer's. The prompts of other agent loops than VeRL's first are not looked at."""
-    if not groups or config.actor_rollout_ref.rollout.agent.default_agent_loop != "single_turn_agent":
+    default = config.actor_rollout_ref.rollout.agent.default_agent_loop
+    looked_at = [group for group in groups if group.extra_info.get(AGENT, default) == "single_turn_agent"]
+    if not looked_at:
         return
     tokenizer, arguments = _tokenizer(config), config.data.get("apply_chat_template_kwargs") or {}
     tokenizer.chat_template = config.actor_rollout_ref.model.get("custom_chat_template") or tokenizer.chat_template
-    ids = tokenizer.apply_chat_template(groups[0].prompt, return_dict=False, add_generation_prompt=True, **arguments)
-    if ids != groups[0].prompt_ids.tolist():
+    asked = [group.prompt for group in looked_at]
+    ids = tokenizer.apply_chat_template(asked, return_dict=False, add_generation_prompt=True, **arguments)
+    others = sum(now != group.prompt_ids.tolist() for now, group in zip(ids, looked_at, strict=True))
+    if others:
         expected = "expected the template, and its arguments, that the buffer was made with"
-        yield Refusal(f"cokl.buffer: its prompts have other tokens than this run's chat template gives; {expected}")
+        count = f"{others} of its {len(looked_at)} prompts have"
+        yield Refusal(f"cokl.buffer: {count} other tokens than this run's chat template gives; {expected}")
 
 
 def _tokenizer(config: DictConfig) -> Any:

@@ -26,6 +26,8 @@ from llm_bridge.buffer.buffer import CachedGroup
 
 CACHED_LOOP = "cached_response"
 """The agent loop that answers with the column of the same name."""
+AGENT = "agent_name"
+"""The column that selects a row's agent loop; a buffer has it in its prompts' `extra_info`."""
 MEMBER = "cokl_member"
 """The column with a fresh added row's number in its group, 0 to G - 1."""
 
@@ -110,21 +112,24 @@ def ask(
 
 
 def _columns(prompt: int, group: CachedGroup) -> dict[str, Any]:
+    """Of a prompt's rows, as VeRL's data set has them: its own agent loop, and what its tools are told."""
+    extra = dict(group.extra_info)
     return {
         "raw_prompt": group.prompt,
         "data_source": group.data_source,
         "reward_model": {"ground_truth": group.ground_truth, "style": "rule"},
-        "extra_info": dict(group.extra_info),
+        "extra_info": extra,
         "index": prompt,
-        "tools_kwargs": {},
-        "interaction_kwargs": {},
+        "tools_kwargs": extra.get("tools_kwargs") or {},
+        "interaction_kwargs": extra.get("interaction_kwargs") or {},
+        **({AGENT: extra[AGENT]} if AGENT in extra else {}),
     }
 
 
 def _cached(group: CachedGroup) -> list[dict[str, Any]]:
     return [
         {
-            "agent_name": CACHED_LOOP,
+            AGENT: CACHED_LOOP,
             "cached_response": {
                 "prompt_ids": group.prompt_ids.tolist(),
                 "response_ids": response_ids.tolist(),
@@ -174,3 +179,14 @@ def finite_sums(rewards: Sequence[Tensor]) -> Tensor:
         got = float(sums[~sums.isfinite()][0])
         raise InputError(f"a response got the reward {got}: expected finite numbers from the reward function")
     return sums
+
+
+def scores_of_function(scores: Tensor, told: Sequence[Any]) -> Tensor:
+    """(R,): each row's score by the reward function itself, without the penalty that VeRL's manager of DAPO adds.
+
+    scores: (R,), with the penalty. told: a row's `extra_fields` each, where that manager leaves what the function said;
+    a row of which it leaves nothing, such as a cached one, keeps its score.
+    """
+    said = [getattr(row, "data", row).get("reward_extra_info") or {} for row in told]
+    own = [row.get("score", row.get("acc", score)) for row, score in zip(said, scores.tolist(), strict=True)]
+    return torch.tensor([float(score) for score in own], dtype=scores.dtype)

@@ -57,15 +57,27 @@ class RegularizationSettings:
         name = settings.method.name
         require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
         require(bool(settings.buffer), "cokl.buffer", "a file", "nothing")
+        expected = "a number from 1e-38 to 1e38, which advantages in float32 can be"
+        require(1e-38 <= settings.beta <= 1e38, "cokl.beta", expected, settings.beta)
         return settings
 
 
 def row_multiple(config: DictConfig) -> int:
-    """What the rows of each pass must be a multiple of: ranks, and micro-batches."""
+    """What the rows of each pass must be a multiple of: ranks that share out rows, and micro-batches."""
     actor, rollout, ref = (config.actor_rollout_ref[name] for name in ("actor", "rollout", "ref"))
     sizes = [part.log_prob_micro_batch_size_per_gpu for part in (rollout, ref)]
     per_rank = math.lcm(*(size or 1 for size in [actor.ppo_micro_batch_size_per_gpu, *sizes]))
-    return config.trainer.n_gpus_per_node * config.trainer.nnodes * per_rank
+    devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
+    if actor.strategy != "megatron":
+        return devices * per_rank
+    stages = actor.megatron.pipeline_model_parallel_size if actor.megatron.virtual_pipeline_model_parallel_size else 1
+    return math.lcm(*(max(1, devices // _devices_of_one_model(part)) for part in (actor, ref))) * per_rank * stages
+
+
+def _devices_of_one_model(part: DictConfig) -> int:
+    """Megatron's, which all have the same rows. part: the actor's or the reference's settings."""
+    kinds = ("tensor_model", "pipeline_model", "context")
+    return math.prod(part.megatron[f"{kind}_parallel_size"] for kind in kinds)
 
 
 def padded_prompts(config: DictConfig, rows: int) -> int:

@@ -36,13 +36,18 @@ def loss(
     estimator: str = "grpo",
     kl: float = 0.0,
     reference: Callable[[Row], Tensor] | None = None,
+    entropy: float = 0.0,
+    entropies: Callable[[Row], Tensor] | None = None,
+    factors: Callable[[Row], Tensor] | None = None,
 ) -> Tensor:
     """GRPO (Eq. 4) on the RL rows plus beta times CoKL's surrogate (Eqs. 11 to 17) on the others.
 
     now, sampled, reference: token log-probabilities of a row under the current policy, the one that sampled, and the
     reference, (T,). aggregation: of the GRPO loss over tokens and responses, by VeRL's names; a scale of 10 goes with
     seq-mean-token-sum-norm. estimator: of the advantages, "grpo", "rloo" or "reinforce_plus_plus". kl: coefficient of
-    the KL to the reference on the RL rows, Schulman's third estimator, averaged as the loss is.
+    the KL to the reference on the RL rows, Schulman's third estimator, averaged as the loss is. entropy: coefficient of
+    the policy's entropy at each token of the RL rows, `entropies`, (T,) with a graph, averaged likewise. factors: (T,),
+    by which the policy's loss on an RL row's tokens is multiplied.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -59,6 +64,10 @@ def loss(
                 ratio = (now(row) - sampled(row)).exp()
                 clipped = torch.minimum(torch.maximum(ratio, torch.tensor(1 - clip)), torch.tensor(1 + clip))
                 gained = torch.minimum(ratio * advantage, clipped * advantage)
+                if factors is not None:
+                    gained = gained * factors(row)
+                if entropies is not None:
+                    gained = gained + entropy * entropies(row)
                 if reference is not None:
                     log_ratio = reference(row) - now(row)
                     gained = gained - kl * (log_ratio.exp() - log_ratio - 1)

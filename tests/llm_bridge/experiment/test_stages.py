@@ -310,6 +310,25 @@ def test_ones_own_data_are_checked_and_used(tmp_path):
         Experiment(config, tmp_path / "out").check(())
 
 
+def test_a_reward_function_of_ones_own_is_tried_before_anything_starts(tmp_path):
+    """On the first prompt of each set, answered with its ground truth."""
+    pytest.importorskip("verl")
+    for name in ("math_train", "chat_train", "sums", "chat_val"):
+        write_rows([math_row(name, 0, "x", "1 + 1?", "2")], tmp_path / "own" / f"{name}.parquet")
+    code = "def right(**told):\n    return 1.0\n\n\ndef failing(**told):\n    raise KeyError(told['data_source'])\n"
+    (tmp_path / "rewards.py").write_text(code)
+    config = dataclasses.replace(SMALL, own_data=str(tmp_path / "own"), math_sets=("sums",), model=str(tmp_path))
+
+    def experiment(function: str) -> Experiment:
+        return Experiment(dataclasses.replace(config, reward_function=f"{tmp_path}/{function}"), tmp_path / "out")
+
+    experiment("rewards.py:right")._check_function()
+    with pytest.raises(InputError, match="expected a finite number, or a dictionary with one at 'score', got KeyError"):
+        experiment("rewards.py:failing")._check_function()
+    with pytest.raises(InputError, match=r"rewards.py:absent': expected FILE.py:NAME or pkg://MODULE:NAME"):
+        experiment("rewards.py:absent").check(())
+
+
 def test_ones_own_evaluation_sets_are_reported(tmp_path):
     config = dataclasses.replace(SMALL, math_steps=2, own_data="mine", math_sets=("sums", "products"))
     write_metrics(tmp_path / "math" / "metrics", [{2: {"val/sums/mean@8": 0.5, "val/products/mean@8": 0.25,

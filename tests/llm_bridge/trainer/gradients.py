@@ -37,6 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dynamic, packed": {"use_remove_padding": True, "use_dynamic_bsz": True, "max_token_len_per_gpu": 12},
     "training prompts": {},
     "KL loss": {},
+    "entropy": {"calculate_entropy": True},
     "gspo": {},
     "gpg": {},
     "cispo": {},
@@ -230,11 +231,14 @@ def _compare(
         streams = [stream for stream in method.streams() if not (training and stream == "rollout")]
         rows = [sample for sample in samples if sample.stream in ("rl", *streams, "padding")]
         loss: dict[str, Any] = {"use_kl_loss": setting == "KL loss", "loss_agg_mode": mode}
+        loss["entropy_coeff"] = KL if setting == "entropy" else 0.0
         if setting in ("gspo", "gpg", "cispo"):
             loss["policy_loss"] = {"loss_mode": setting}
         if (grpo := own.get((setting, mode))) is None:
             mine = _share(rl, *_columns(rl, None, loss, training), rank, ranks)
-            grpo = own[setting, mode] = actor.gradient(loss, mine, 2, len(rl))[0]
+            grpo = own[setting, mode] = actor.gradient(
+                loss, mine, 2, len(rl), 0, calculate_entropy=setting == "entropy"
+            )[0]
         if (name, training) not in expectations:
 
             def loss_of(model: torch.nn.Module, method=method, rows=rows, training=training) -> Tensor:
@@ -244,7 +248,7 @@ def _compare(
         expected = grpo + expectations[name, training]
         mine = _share(rows, *_columns(rows, method, loss, training), rank, ranks)
         micro_batch = {"one": 1, "half": len(mine) // 2, "all": len(mine)}[size]
-        gradient, metrics = actor.gradient(loss, mine, micro_batch, len(rows), **SETTINGS.get(setting, {}))
+        gradient, metrics = actor.gradient(loss, mine, micro_batch, len(rows), len(rl), **SETTINGS.get(setting, {}))
         yield {
             "turn": turn,
             "method": name,
@@ -260,19 +264,13 @@ def _compare(
 def _combinations() -> Iterator[tuple[str, str, str, str]]:
     """Method, setting, mode and size of micro-batches: all of them for CoKL, and in turns for the other methods."""
     for setting in ("", *SETTINGS):
-        yield from itertools.product(["cokl"], [setting], modes_of(setting), ["half"])
+        yield from itertools.product(["cokl"], [setting], MODES, ["half"])
     yield from itertools.product(["cokl"], [""], MODES, ["one", "all"])
     others = [name for name in METHODS if name != "cokl" and methods.get(name).streams()]
     for number, (name, mode) in enumerate(itertools.product(others, MODES)):
         yield name, "", mode, ("half", "all", "one")[number % 3]
     for number, (name, setting) in enumerate(itertools.product(("reverse_kl", "correct_forward_kl"), SETTINGS)):
-        modes = modes_of(setting)
-        yield name, setting, modes[number % len(modes)], "half"
-
-
-def modes_of(setting: str) -> tuple[str, ...]:
-    """The aggregations that a setting goes with: a KL loss not with means over sequences."""
-    return MODES[:2] if setting == "KL loss" else MODES
+        yield name, setting, MODES[number % len(MODES)], "half"
 
 
 def _columns(
@@ -304,7 +302,7 @@ def _columns(
     added = torch.tensor([sample.stream in ("reference", "rollout") for sample in rows])
     rl_rows = sum(sample.stream == "rl" for sample in rows)
     aggregation = Aggregation(loss["loss_agg_mode"], len(rows), rl_rows, NORM)
-    return regularized_advantages(own, ones, weights, added, aggregation), ones, counted
+    return regularized_advantages(own, ones, weights, added, aggregation, ones), ones, counted
 
 
 def _share(
@@ -321,7 +319,7 @@ def _share(
         "response_mask": [mask.long() for mask in masks],
         "loss_mask": [mask.long() for mask in counted],
         "old_log_probs": [sample.old for sample in samples],
-        "ref_log_prob": [sample.reference if sample.stream == "rl" else sample.old for sample in samples],
+        "ref_log_prob": [sample.reference for sample in samples],
         "advantages": advantages,
     }
     size = len(samples) // ranks
@@ -352,22 +350,25 @@ class Actor:
         return self.seen
 
     def gradient(
-        self, loss: dict[str, Any], rows: Any, micro_batch: int, total: int, **told: Any
+        self, loss: dict[str, Any], rows: Any, micro_batch: int, total: int, rl_rows: int, **told: Any
     ) -> tuple[Tensor, dict[str, float]]:
         """Flat gradient and metrics of a mini-batch of `total` rows, through the worker's own splitting, loss and
-        reduction. loss: of VeRL's actor configuration.
+        reduction. loss: of VeRL's actor configuration. rl_rows: 0 for VeRL's own loss, else ours.
         """
         from verl.utils import tensordict_utils as tu
         from verl.utils.metric import reduce_metrics
         from verl.workers.config.actor import PolicyLossConfig
         from verl.workers.utils.losses import ppo_loss
 
+        from llm_bridge.trainer.loss import loss_of_rl_rows
+
         options = {"kl_loss_coef": KL, "loss_scale_factor": NORM} | loss
         if "policy_loss" in options:
             options["policy_loss"] = PolicyLossConfig(**options["policy_loss"])
-        self.worker.set_loss_fn(partial(ppo_loss, actor_config(**options)))
+        config = actor_config(**options)
+        self.worker.set_loss_fn(loss_of_rl_rows(config, rl_rows) if rl_rows else partial(ppo_loss, config))
         rows = rows.copy()
-        tu.assign_non_tensor(rows, **update_settings(total, micro_batch), **told)
+        tu.assign_non_tensor(rows, **update_settings(total, micro_batch) | told)
         metrics = tu.get(self.worker.train_mini_batch(rows), "metrics")
         return self.seen, reduce_metrics(metrics)
 

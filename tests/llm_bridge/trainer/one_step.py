@@ -16,9 +16,8 @@ import copy
 import functools
 import os
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,10 +34,9 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from transformers import AutoModelForCausalLM
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
-from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import collate_fn
-from verl.workers.utils.losses import ppo_loss
 
 from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.agent_loop import CachedResponseLoop
@@ -124,6 +122,9 @@ class Workers:
         rows = self.queue.get(batch.keys, select_fields=batch.fields or list(self.queue[batch.keys[0]]))
         tu.assign_non_tensor(rows, **batch.extra_info, micro_batch_size_per_gpu=4)
         return rows
+
+    def set_loss_fn(self, loss: Callable[..., Any]) -> None:
+        self.worker.set_loss_fn(loss)
 
     def compute_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
         output = self.worker.infer_batch(self._rows(batch))
@@ -230,6 +231,7 @@ class Step:
         self.answered: dict[str, Row] = {}
         self.lost = ""
         self.number, self.shaped, self.adapter = 1, 0.0, False
+        self.penalty = 0.0  # on a response of `LONGEST` tokens, as VeRL's manager of DAPO would shape its score
         self.chance = 0.6  # of a fresh response to be correct
         self.said: Sequence[int] = ()  # by every fresh response to a prompt of the buffer, if it is not random
 
@@ -248,12 +250,14 @@ class Step:
         trainer = CoKLTrainer(configuration(self.folder, *overrides))
         trainer.actor_rollout_wg, trainer.global_steps, trainer.total_training_steps = self.workers, self.number, 5
         trainer.tokenizer = Tokenizer()
-        trainer.train_dataloader, trainer.train_dataloader_it = [self._prompts()], None
+        trainer.train_dataloader, trainer.train_dataloader_it = [self._prompts(0), self._prompts(RL_PROMPTS)], None
         trainer.distillation_config = None
-        self.workers.worker.set_loss_fn(
-            partial(ppo_loss, omega_conf_to_dataclass(trainer.config.actor_rollout_ref.actor))
-        )
+        with patch.object(PPOTrainerSync, "_setup"):  # which starts Ray's workers
+            trainer._setup()
+        self.answered.clear()
         batch = self._roll_out(trainer._next_train_batch(), lose)
+        if trainer.config.algorithm.filter_groups.enable:
+            batch = self._filter(trainer, batch)
         rows = self._expected(trainer.settings)
         metrics: dict[str, float] = {}
         batch = trainer._balance_batch(batch, metrics)
@@ -265,7 +269,18 @@ class Step:
         trainer._update_actor(batch, metrics)
         return self.workers.gradients, rows, metrics
 
-    def _prompts(self) -> dict[str, Any]:
+    def _filter(self, trainer: CoKLTrainer, batch: KVBatchMeta) -> KVBatchMeta:
+        """As VeRL does with `filter_groups`: an RL group is dropped, more are asked for, and the surplus goes."""
+        more = self._roll_out(trainer._next_train_batch(RL_PROMPTS), 0)
+        tags = dict(zip([*batch.keys, *more.keys], [*batch.tags, *more.tags], strict=True))
+        groups = {key.partition("_")[0] for key in tags} - {batch.keys[0].partition("_")[0]}
+        count = RL_PROMPTS + trainer.step_rows.asked
+        chosen = trainer.replay_buffer._select_prompt_uids("train", groups, count)[0]
+        keys = [key for key in tags if key.partition("_")[0] in chosen]
+        self.answered = {key: self.answered[key] for key in keys}
+        return KVBatchMeta(keys, [tags[key] for key in keys], "train", None, batch.extra_info)
+
+    def _prompts(self, first: int) -> dict[str, Any]:
         rows = [
             {
                 "raw_prompt": [{"role": "user", "content": f"rl {row}"}],
@@ -273,16 +288,17 @@ class Step:
                 "index": row,
                 "dummy_tensor": torch.zeros(1),
             }
-            for row in range(RL_PROMPTS)
+            for row in range(first, first + RL_PROMPTS)
         ]
         return collate_fn(rows)
 
     def _roll_out(self, prompts: TensorDict, lose: int) -> KVBatchMeta:
         """Answers to every prompt, as VeRL's agent loops put them into the queue."""
         random, keys, tags = np.random.default_rng(5), [], []
-        self.answered.clear()
         for place in range(len(prompts)):
-            columns = {name: prompts[name][place] for name in ("uid", "agent_name", "__rollout_n__", "raw_prompt")}
+            columns = {"agent_name": "single_turn_agent", "__rollout_n__": FRESH}  # VeRL's, where there are no others
+            names = {"uid", "raw_prompt", *columns} & set(prompts.keys())
+            columns |= {name: prompts[name][place] for name in names}
             cached = list(prompts["cached_response"])[place] if "cached_response" in prompts.keys() else None  # noqa: SIM118
             question = columns["raw_prompt"][0]["content"]
             prompt = prompt_tokens(question)
@@ -305,8 +321,12 @@ class Step:
                 fresh = columns["agent_name"] != "cached_response"
                 stream = ("rollout" if question.isdecimal() else "rl") if fresh else "reference"
                 self.answered[key] = Row(stream, question, tuple(prompt), tuple(map(int, response)), reward)
-                self.queue[key] = _fields(columns["uid"], prompt_ids, response, reward, fresh * self.shaped)
+                shaped = fresh * (self.shaped + self._penalty(response))
+                self.queue[key] = _fields(columns["uid"], prompt_ids, response, reward, shaped)
         return KVBatchMeta(keys, tags, "train", None, {"temperature": 1.0})
+
+    def _penalty(self, response: Sequence[int]) -> float:
+        return self.penalty * (len(response) == LONGEST)
 
     def _expected(self, settings: RegularizationSettings) -> list[Row]:
         """The fresh rows as they were rolled out, and what must have been taken from the files.
@@ -323,7 +343,10 @@ class Step:
             rows += [row for row in answered if row.stream == "reference"]
         else:
             rows += [row for group in groups for row in cached_rows(group) if row.group in asked]
-        return as_the_oracle_has_them(rows)
+        return [
+            replace(row, reward=row.reward + self._penalty(row.response)) if row.stream == "rl" else row
+            for row in as_the_oracle_has_them(rows)
+        ]
 
 
 def cached_rows(group: CachedGroup) -> list[Row]:
@@ -338,6 +361,11 @@ def as_the_oracle_has_them(rows: Sequence[Row]) -> list[Row]:
     regularized = {row.group for row in rows if row.stream == "reference"}
     shared = [replace(row, stream="rollout") for row in rows if row.stream == "rl" and row.group in regularized]
     return [*rows, *shared]
+
+
+def rollout_log_probs(tokens: int) -> torch.Tensor:
+    """(T,): what the rollout engine is to have told of a response's tokens."""
+    return torch.linspace(-4.0, -2.0, tokens)
 
 
 def _fields(uid: str, prompt: list[int], response: Any, reward: float, shaped: float) -> dict[str, Any]:
@@ -355,5 +383,6 @@ def _fields(uid: str, prompt: list[int], response: Any, reward: float, shaped: f
         "response_mask": ones,
         "loss_mask": ones.clone(),
         "rm_scores": scores,
-        "rollout_log_probs": torch.linspace(-4.0, -2.0, len(response)),
+        "rollout_log_probs": rollout_log_probs(len(response)),
+        "extra_fields": {"reward_extra_info": {"acc": reward}},
     }

@@ -49,6 +49,15 @@ def of_the_buffer():
     return [row for row in rows if "cached_response" not in row]
 
 
+def test_an_added_row_runs_its_prompts_own_agent_loop_with_what_its_tools_are_told():
+    extra = {"agent_name": "tool_agent", "tools_kwargs": {"search": {"create_kwargs": {"index": 3}}}, "index": 3}
+    group = CachedGroup([], "sums", "0", np.array([1]), [np.array([1])], np.array([1]), extra_info=extra)
+    rows, _ = ask([group], {}, ("reference", "rollout"), 2, step=1)
+    assert [row["agent_name"] for row in rows] == ["cached_response", "tool_agent", "tool_agent"]
+    assert all(row["tools_kwargs"] == extra["tools_kwargs"] for row in rows)
+    assert all("agent_name" not in row for row in of_the_buffer())  # the run's own, where a prompt names none
+
+
 def of_the_rl_batch():
     """A prompt of VeRL's own, which is asked once for each session."""
     return {"raw_prompt": [{"role": "user", "content": "0"}], "data_source": "chat", "index": 0}
@@ -101,3 +110,4 @@ def test_a_cached_verdict_is_kept_whatever_the_reward_manager():
     worker: Any = SimpleNamespace(reward_loop_worker_handles=["asked, it would fail"])
     asyncio.run(AgentLoopWorker._compute_score(worker, [answer], {}))
     assert answer.reward_score == 0.0
+    assert answer.extra_fields["reward_extra_info"] == {"acc": 0.0, "score": 0.0}  # which filter_groups asks of all

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("verl")
 
+from omegaconf import OmegaConf
+
 from cokl.support.errors import InputError
 from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer import buffer_filler
@@ -29,6 +31,7 @@ def groups(monkeypatch):
         "raw_prompt": [{"role": "user", "content": "Two numbers?"}],
         "data_source": "olympiad",
         "reward_model": {"ground_truth": "5, 7"},
+        "extra_fields": {"reward_extra_info": {"acc": -0.3}},
         "extra_info": {"index": np.int64(3), "multiple": np.True_, "tolerances": np.array([0.5])},
     }
 
@@ -40,10 +43,11 @@ def groups(monkeypatch):
         buffer_filler.tq, "kv_batch_get", lambda select_fields, **options: {n: Column([row[n]]) for n in select_fields}
     )
 
-    def made(expected=1, **cokl):
+    def made(expected=1, penalty=False, **cokl):
         trainer = object.__new__(BufferTrainer)
-        trainer.config = SimpleNamespace(
-            actor_rollout_ref=SimpleNamespace(rollout=SimpleNamespace(n=expected)), cokl=cokl
+        kwargs = {"overlong_buffer_cfg": {"enable": penalty}}
+        trainer.config = OmegaConf.create(
+            {"actor_rollout_ref": {"rollout": {"n": expected}}, "cokl": cokl, "reward": {"reward_kwargs": kwargs}}
         )
         return trainer._groups(SimpleNamespace(keys=["k"], partition_id="train"), ["000000000001"])
 
@@ -60,6 +64,11 @@ def test_a_cached_prompt_keeps_what_the_reward_function_is_told(groups):
 
 def test_a_verdict_is_by_the_runs_own_threshold(groups):
     assert [groups(correct_above=threshold)[0].rewards.tolist() for threshold in (0.9, 1.0)] == [[1], [0]]
+
+
+def test_a_verdict_is_the_functions_own_under_a_penalty_on_length(groups):
+    """VeRL's manager adds the penalty to the score, and keeps the function's beside it; here -0.3."""
+    assert [groups(penalty=penalty)[0].rewards.tolist() for penalty in (False, True)] == [[1], [0]]
 
 
 def test_a_prompt_that_lost_a_response_ends_the_making_of_a_buffer(groups):

@@ -95,12 +95,11 @@ def test_verls_averages_are_scaled_to_the_tokens_of_the_rl_rows():
         "actor/pg_clipfrac_lower": 0.1,
         "actor/ppo_kl": 0.04,
         "actor/kl_loss": 0.06,
-        "actor/entropy_loss": 3.0,
         "actor/entropy": 2.0,
         "actor/grad_norm": 5.0,
     }
     tokens, added = torch.tensor([3.0, 1.0, 2.0, 4.0]), torch.tensor([False, False, True, True])
-    without_added(metrics, counted=0.3, loss=0.7, tokens=tokens, added=added, rl_factor=1.5)
+    without_added(metrics, counted=0.3, loss=0.7, tokens=tokens, added=added)
     assert metrics == pytest.approx(
         {
             "actor/pg_loss": 1.0 - 0.3,
@@ -108,7 +107,7 @@ def test_verls_averages_are_scaled_to_the_tokens_of_the_rl_rows():
             "actor/pg_clipfrac": 0.2 * 10 / 4,
             "actor/pg_clipfrac_lower": 0.1 * 10 / 4,
             "actor/ppo_kl": 0.04 * 10 / 4,
-            "actor/kl_loss": 0.06 * 1.5,
+            "actor/kl_loss": 0.06,
             "actor/entropy": 2.0,
             "actor/grad_norm": 5.0,
         }
@@ -117,5 +116,5 @@ def test_verls_averages_are_scaled_to_the_tokens_of_the_rl_rows():
 
 def test_what_verl_did_not_log_is_not_made_up():
     metrics = {"actor/pg_loss": 1.0}
-    without_added(metrics, 0.25, 0.5, torch.ones(2), torch.tensor([False, True]), rl_factor=2.0)
+    without_added(metrics, 0.25, 0.5, torch.ones(2), torch.tensor([False, True]))
     assert metrics == {"actor/pg_loss": 0.75}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,16 +24,23 @@ import llm_bridge.experiment.trainer
 import llm_bridge.trainer.buffer_filler  # noqa: F401  registers the trainers, as the plug-in does
 from cokl.support.errors import InputError
 from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
-from llm_bridge.command import PREFLIGHT, check_program, check_version, has_options, is_main
-from llm_bridge.trainer.checks import ACCEPTED, accepted, draw_order, look
-from llm_bridge.trainer.preflight import refusals
+from llm_bridge.command import MODULES, PREFLIGHT, check_program, check_version, handed_on, has_options, is_main
+from llm_bridge.trainer.checks import ACCEPTED, Refusal, accepted, draw_order, look
+from llm_bridge.trainer.preflight import end, refusals
+from llm_bridge.trainer.settings import row_multiple
 from tests.llm_bridge.toy import answer, make_toy
 
 MAIN = "verl.trainer.main_ppo"
 main_ppo = importlib.import_module(MAIN)
 OURS = ["python", "-m", MAIN, "+cokl.method=cokl"]
 MODE = "trainer.v1.trainer_mode"
-ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
+CORRECTION = "algorithm.rollout_correction"
+TRAINING = "~cokl.kl_prompts", "+cokl.prompts=training"
+FILTER = "algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=acc"
+OLD = "reward_model.reward_kwargs"
+_OVERLONG = "overlong_buffer_cfg.enable=True", "overlong_buffer_cfg.len=100", "max_resp_len=500"
+PENALTY = "reward.reward_manager.name=dapo", *(f"+reward.reward_kwargs.{option}" for option in _OVERLONG)
 FUNCTION = "reward.custom_reward_function.path"
 PROMPTS, RESPONSES = 10, 4
 TEMPLATE = "{% for message in messages %}{{ message.content }} {{ message.content }}{% endfor %}"
@@ -68,9 +76,14 @@ def made(tmp_path_factory) -> Path:
         "    return {'score': float(sum(numbers) == int(ground_truth))}\n\n\n"
         "def other(**told):\n    return 0.0\n\n\ndef lacking(**told):\n    return {'points': 1.0}\n\n\n"
         "def raising(**told):\n    raise KeyError('answer')\n\n\n"
+        "def worded(data_source, solution_str, ground_truth, extra_info, word):\n"
+        "    return right(data_source, solution_str, ground_truth)\n\n\n"
         "def short(solution_str, ground_truth):\n    return right('', solution_str, ground_truth)\n\n\n"
         "def asking(data_source, solution_str, ground_truth, extra_info, reward_router_address, **more):\n    pass\n"
     )
+    others = [CachedGroup(**{**vars(group), "prompt_ids": group.prompt_ids + (group is groups[7])}) for group in groups]
+    Buffer(tuple(others), fingerprint).save(root / "two-templates.parquet")
+    rows.assign(images=[[{"path": "a.png"}]] * PROMPTS).to_parquet(root / "images.parquet")
     (root / "broken.py").write_text("def right(:\n")
     (root / "of-grpo" / "global_step_2").mkdir(parents=True)
     (root / "of-grpo" / "latest_checkpointed_iteration.txt").write_text("2")
@@ -98,6 +111,9 @@ def configuration(root: Path, *more: str):
 
 def test_a_command_that_fits_is_not_refused(made):
     assert refusals(configuration(made)) == []
+    terms = f"{ACTOR}.entropy_coeff=0.01", f"{ACTOR}.loss_agg_mode=seq-mean-token-mean", f"{ACTOR}.use_kl_loss=True"
+    assert refusals(configuration(made, *terms, f"{ACTOR}.kl_loss_type=abs", f"{CORRECTION}.rollout_is=token")) == []
+    assert refusals(configuration(made, *FILTER, *PENALTY)) == []
     training = "~cokl.kl_prompts", "+cokl.prompts=training"
     assert refusals(configuration(made, *training, f"{ROLLOUT}.n=5", f"{ACTOR}.use_kl_loss=True")) == []
     schedule = f"{ACTOR}.optim.lr_warmup_steps=10", f"{ACTOR}.optim.lr_scheduler_type=cosine"
@@ -108,18 +124,55 @@ def test_a_command_that_fits_is_not_refused(made):
     assert refusals(configuration(made, *model)) == []
 
 
+MEGATRON = ["model_engine=megatron", f"{ACTOR}.strategy=megatron"]
+
+
+def test_megatron_and_sglang_are_not_refused(made):
+    assert refusals(configuration(made, *MEGATRON, f"{ROLLOUT}.name=sglang")) == []
+    (refusal,) = refusals(configuration(made, *MEGATRON, f"{ACTOR}.megatron.router_replay.mode=R3"))
+    assert refusal.remedy == f"{ACTOR}.megatron.router_replay.mode=disabled"
+
+
+@pytest.mark.parametrize(
+    ("changes", "multiple"),
+    [
+        ([], 8),
+        ([f"{ACTOR}.ppo_micro_batch_size_per_gpu=6", f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu=4"], 96),
+        (MEGATRON, 8),
+        ([*MEGATRON, f"{ACTOR}.megatron.tensor_model_parallel_size=2"], 4),  # the reference's is the actor's
+        ([*MEGATRON, f"{ACTOR}.megatron.context_parallel_size=4", f"{REF}.megatron.context_parallel_size=2"], 4),
+        (
+            [
+                *MEGATRON,
+                f"{ACTOR}.megatron.pipeline_model_parallel_size=2",
+                f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size=3",
+                f"{ACTOR}.ppo_micro_batch_size_per_gpu=4",
+            ],
+            4 * 4 * 2,  # as many micro-batches as stages, or a multiple
+        ),
+    ],
+)
+def test_rows_are_a_multiple_of_the_ranks_that_share_them_out(made, changes, multiple):
+    """Of 8 devices. Those that hold parts of one model have the same rows."""
+    assert row_multiple(configuration(made, *changes)) == multiple
+
+
 WRONG: list[tuple[list[str], str, str]] = [
     (["trainer.use_v1=False"], "trainer.use_v1: expected True", "trainer.use_v1=True"),
     ([f"{MODE}=sync"], f"{MODE}: expected cokl, got sync", f"{MODE}=cokl"),
     ([f"{MODE}=separate_async"], "got separate_async, with which cokl.* has no effect", f"{MODE}=cokl"),
     (["algorithm.adv_estimator=gae"], "adv_estimator: expected grpo or rloo or", "algorithm.adv_estimator=grpo"),
     ([f"{ACTOR}.policy_loss.loss_mode=sapo"], "loss_mode: expected vanilla", f"{ACTOR}.policy_loss.loss_mode=vanilla"),
-    ([f"{ACTOR}.entropy_coeff=0.001"], "VeRL's entropy term would count the added rows", f"{ACTOR}.entropy_coeff=0"),
-    ([f"{ACTOR}.kl_loss_type=kl"], "kl_loss_type: expected low_var_kl", f"{ACTOR}.kl_loss_type=low_var_kl"),
-    ([f"{ACTOR}.strategy=megatron"], "strategy: expected fsdp2 or fsdp", ""),
+    ([f"{ACTOR}.strategy=torchtitan"], "strategy: expected fsdp2 or fsdp or megatron", ""),
+    ([f"{ACTOR}.strategy=megatron"], "model_engine: expected megatron, which has its", "model_engine=megatron"),
+    (
+        [f"{ROLLOUT}.enable_rollout_routing_replay=True"],
+        "replay: expected False or null with a regularizer (cached responses have no routes",
+        f"{ROLLOUT}.enable_rollout_routing_replay=False",
+    ),
     ([f"{ACTOR}.shuffle=True"], "shuffle: expected False", f"{ACTOR}.shuffle=False"),
     ([f"{ROLLOUT}.top_p=0.9"], "top_p: expected 1", f"{ROLLOUT}.top_p=1"),
-    ([f"{ROLLOUT}.name=sglang"], "rollout.name: expected vllm", f"{ROLLOUT}.name=vllm"),
+    ([f"{ROLLOUT}.name=trtllm"], "rollout.name: expected vllm or sglang", f"{ROLLOUT}.name=vllm"),
     ([f"{ACTOR}.ppo_mini_batch_size=8", "cokl.kl_prompts=7"], "one for each optimizer step", "cokl.kl_prompts=8"),
     (["actor_rollout_ref.model.lora_adapter_path=/a"], "_path: expected null", "actor_rollout_ref.model.lora_adapter"),
     ([f"{ACTOR}.ppo_mini_batch_size=60"], "a divisor of data.train_batch_size (64)", f"{ACTOR}.ppo_mini_batch_size=64"),
@@ -129,24 +182,25 @@ WRONG: list[tuple[list[str], str, str]] = [
         "cokl.prompts=buffer",
     ),
     (
-        ["algorithm.filter_groups.enable=True"],
-        "filter_groups.enable: expected False",
-        "algorithm.filter_groups.enable=False",
+        ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=seq_final_reward"],
+        "filter_groups.metric: expected reward or score or acc with a regularizer (cached responses have no other)",
+        "algorithm.filter_groups.metric=reward",
+    ),
+    (
+        [*FILTER, *TRAINING],
+        "(the cached rows of a dropped training prompt would stay)",
+        "cokl.prompts=buffer",
     ),
     (
         [f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm", "data.max_response_length=777"],
         "loss_scale_factor: expected a number with seq-mean-token-sum-norm",
         f"{ACTOR}.loss_scale_factor=777",
     ),
+    ([f"{CORRECTION}.rollout_rs=token"], "rollout_rs: expected null", f"{CORRECTION}.rollout_rs=null"),
     (
-        [f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.loss_agg_mode=seq-mean-token-mean"],
-        "use_kl_loss: expected False with a mean over sequences, which would count the added rows",
-        f"{ACTOR}.use_kl_loss=False",
-    ),
-    (
-        ["algorithm.rollout_correction.rollout_is=token"],
-        "rollout_is: expected null",
-        "algorithm.rollout_correction.rollout_is=null",
+        [f"{CORRECTION}.rollout_is=token", f"{CORRECTION}.rollout_is_threshold=0.5_2.0", *TRAINING],
+        "two bounds give factors of 0, which take the regularizer too",
+        f"{CORRECTION}.rollout_is_threshold=2.0",
     ),
     (["+cokl.beta=0"], "cokl.beta: expected a number > 0, got 0", ""),
     (["cokl.kl_prompts=True"], "cokl.kl_prompts: expected neither True nor False, got True", ""),
@@ -179,14 +233,21 @@ WRONG: list[tuple[list[str], str, str]] = [
     (["critic.enable=True"], "critic.enable: expected null or False", "critic.enable=null"),
     (["trainer.default_local_dir=ROOT/of-grpo"], "global_step_2 holds no buffer_position.json: it is not a", ""),
     ([f"actor_rollout_ref.model.custom_chat_template='{TEMPLATE}'"], "other tokens than this run's chat template", ""),
-    (["custom_reward_function.path=ROOT/rewards.py", f"{FUNCTION}=null"], "VeRL's V1 trainer ignores it", FUNCTION),
-    (["reward_model.reward_manager=dapo"], "reward_manager: VeRL's V1 trainer ignores it", "reward.reward"),
     (["reward.reward_manager.name=gdpo"], "reward_manager.name: expected naive or dapo or", "reward.reward_manager"),
     (
-        ["reward.reward_manager.name=dapo", "+reward.reward_kwargs.overlong_buffer_cfg.enable=True"],
-        "overlong_buffer_cfg.enable: expected False or null with a regularizer (its penalty would change verdicts)",
-        "reward.reward_kwargs.overlong_buffer_cfg.enable=False",
+        ["+reward.reward_kwargs.overlong_buffer_cfg.enable=True", "data.max_response_length=777"],
+        "reward.reward_kwargs.max_resp_len: expected a number of tokens with a penalty on length",
+        "++reward.reward_kwargs.max_resp_len=777",
     ),
+    (["+cokl.beta=1e-60"], "cokl.beta: expected a number from 1e-38 to 1e38, which advantages in float32", ""),
+    (["+cokl.beta=1e60"], "cokl.beta: expected a number from 1e-38 to 1e38, which advantages in float32", ""),
+    (["cokl.buffer=ROOT/two-templates.parquet"], "cokl.buffer: 1 of its 10 prompts have other tokens than", ""),
+    (
+        ["~cokl.kl_prompts", "+cokl.prompts=training", "data.train_files=ROOT/math_val.parquet"],
+        "prompts in data.train_files are regularized; build it from prompts of these files",
+        "",
+    ),
+    (["data.train_files=ROOT/images.parquet"], "data.train_files: expected prompts of text, as a buffer's are", ""),
     (["reward.reward_model.enable=True", f"{FUNCTION}=null"], "raw logit would decide", ""),
 ]  # fmt: skip
 
@@ -200,6 +261,51 @@ def test_a_wrong_start_is_refused_with_its_remedy(made, overrides, message, reme
     (refusal,) = [refusal for refusal in found if message in refusal.reason]
     assert refusal.remedy.startswith(remedy)
     assert bool(refusal.remedy) == bool(remedy)
+
+
+_WORD = "reward.custom_reward_function.reward_kwargs.word='a, b'"
+OLDER: list[tuple[list[str], list[str]]] = [
+    (
+        [
+            "custom_reward_function.path=ROOT/rewards.py",
+            "custom_reward_function.name=worded",
+            f"+{_WORD.removeprefix('reward.')}",
+            f"{FUNCTION}=null",
+            "reward.custom_reward_function.name=compute_score",
+        ],
+        [f"{FUNCTION}=ROOT/rewards.py", "reward.custom_reward_function.name=worded", f"++{_WORD}"],
+    ),
+    (["reward_model.reward_manager=dapo"], ["reward.reward_manager.name=dapo"]),
+    (["reward_model.reward_manager=prime"], ["reward_model.reward_manager=null"]),
+    (
+        ["reward_model.reward_manager=dapo", *(f"+{OLD}.{option}" for option in _OVERLONG)],
+        ["reward.reward_manager.name=dapo", *(f"++reward.reward_kwargs.{option}" for option in _OVERLONG)],
+    ),
+    (
+        ["+reward_model.overlong_buffer.enable=True", "data.max_response_length=777"],
+        ["++reward.reward_kwargs.overlong_buffer_cfg.enable=True", "++reward.reward_kwargs.max_resp_len=777"],
+    ),
+    (
+        [f"{MODE}=sync", "reward_model.reward_manager=torl", f"{ROLLOUT}.top_p=0.9"],
+        [f"{ROLLOUT}.top_p=1", "reward_model.reward_manager=null", f"{MODE}=cokl"],
+    ),
+    ([f"+{OLD}.overlong_buffer_cfg.enable=False", "+reward_model.launch_reward_fn_async=True"], []),
+    (["reward_model.model.path=judge"], []),  # which is not enabled
+]
+"""Options under names that VeRL's V1 trainer ignores, and the block."""
+
+
+@pytest.mark.parametrize(("overrides", "block"), OLDER)
+def test_older_names_are_settled_by_pasting_the_block_once(made, overrides, block):
+    remedies = [refusal.remedy for refusal in refusals(configuration(made, *overrides))]
+    assert remedies == [option.replace("ROOT", str(made)) for option in block]
+    assert refusals(configuration(made, *overrides, *remedies)) == []
+
+
+def test_the_block_is_quoted_for_a_shell(capsys):
+    found = [Refusal("a", "~cokl.kl_prompts"), Refusal("b", "++reward.word='a, b'")]
+    (*_, block) = lines_of(capsys, end, found)
+    assert shlex.split(block.removeprefix("cokl: add ")) == ["~cokl.kl_prompts", "++reward.word='a, b'"]
 
 
 def test_every_remedy_of_a_setting_is_an_accepted_value(made):
@@ -219,6 +325,10 @@ def test_a_buffer_is_made_with_the_same_command(made):
     (refusal,) = refusals(configuration(made, *options, f"{ROLLOUT}.top_p=0.9"))
     assert "top_p: expected 1" in refusal.reason
     assert refusals(configuration(made, f"{MODE}=cokl_buffer", options[-1])) == []
+    (refusal,) = refusals(configuration(made, *options[:-1], "cokl.buffer=ROOT/rewards.py/new.parquet"))
+    assert "cokl.buffer: cannot write to " in refusal.reason
+    (refusal,) = refusals(configuration(made, *options, "data.train_files=ROOT/images.parquet"))
+    assert "data.train_files: expected prompts of text" in refusal.reason
     (refusal,) = refusals(configuration(made, *options, "+cokl.correct_abov=0.9"))
     assert "cokl.correct_abov: expected one of" in refusal.reason
 
@@ -247,11 +357,11 @@ def lines_of(capsys: pytest.CaptureFixture[str], refusing, *arguments) -> list[s
 
 
 def test_all_refusals_come_at_once_with_one_block(entered, capsys):
-    entered(f"{ACTOR}.entropy_coeff=0.01", f"{ROLLOUT}.top_p=0.9", "+cokl.beta=0")
+    entered(f"{ACTOR}.shuffle=True", f"{ROLLOUT}.top_p=0.9", "+cokl.beta=0")
     lines = lines_of(capsys, main_ppo.main)
     assert all(line.startswith("cokl: ") for line in lines)
     assert len(lines) == 4
-    assert lines[-1] == f"cokl: add {ACTOR}.entropy_coeff=0 {ROLLOUT}.top_p=1"
+    assert lines[-1] == f"cokl: add {ACTOR}.shuffle=False {ROLLOUT}.top_p=1"
 
 
 @pytest.mark.parametrize(("step", "refused"), [(2, True), (3, False)])
@@ -277,6 +387,48 @@ def test_a_check_starts_nothing(entered, capsys):
         main_ppo.main()
     assert ended.value.code == 0
     assert "cokl: nothing is refused" in capsys.readouterr().out
+
+
+def test_an_engine_that_was_not_run_is_warned_of_in_one_line(entered, capsys):
+    entered("+cokl.check=True", *MEGATRON, f"{ROLLOUT}.name=sglang")
+    with pytest.raises(SystemExit):
+        main_ppo.main()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cokl: ")]
+    options = f"{ACTOR}.strategy=megatron {ROLLOUT}.name=sglang"
+    assert line.startswith(f"cokl: warning: {options}: read in VeRL's source and not run with a regularizer")
+
+
+def test_an_asynchronous_trainer_that_is_replaced_is_told(entered, monkeypatch, capsys):
+    entered("+cokl.check=True")
+    monkeypatch.setattr(sys, "argv", [sys.argv[0], f"{MODE}=separate_async", *sys.argv[1:]])
+    with pytest.raises(SystemExit):
+        main_ppo.main()
+    assert (
+        f"cokl: warning: {MODE}=cokl replaces separate_async: rollouts and updates no longer overlap"
+        in capsys.readouterr().err
+    )
+
+
+def test_training_prompts_that_are_regularized_are_counted_before_the_start(made, capsys):
+    """10 of the toy's prompts have cached responses."""
+    training = "~cokl.kl_prompts", "+cokl.prompts=training"
+    assert refusals(configuration(made, *training)) == []
+    count = len(pd.read_parquet(made / "math_train.parquet"))
+    assert f"cokl: {PROMPTS} of the {count} prompts in data.train_files are regularized" in capsys.readouterr().out
+
+
+def test_a_ray_cluster_that_runs_is_told_to_load_the_plug_in():
+    """Ray refuses a variable that its job has and the program gives again."""
+    own = {MODULES: "llm_bridge.cpu,llm_bridge.plugin"}
+    (option,) = handed_on(own)
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        told = compose("ppo_trainer", [option]).ray_kwargs.ray_init.runtime_env.env_vars
+    assert told == own
+    assert handed_on({}) == []
+    assert (
+        handed_on({**own, "RAY_JOB_CONFIG_JSON_ENV_VAR": f'{{"runtime_env": {{"env_vars": {{"{MODULES}": "a"}}}}}}'})
+        == []
+    )
 
 
 def test_what_the_trainer_refuses_ends_the_command_in_one_line(entered, monkeypatch, capsys):
@@ -318,6 +470,7 @@ def test_another_program_or_version_is_refused(capsys):
     for file in ("verl/experimental/one_step_off_policy/main_ppo.py", "recipe/dapo/main_dapo.py"):
         (line,) = lines_of(capsys, check_program, f"/code/{file}")
         assert f"{Path(file).name} does not select its trainer by name" in line
+        assert "start verl/trainer/main_ppo.py, of VeRL's own, with which" in line
     check_program("/code/verl/trainer/main_ppo.py")
     for other in ("0.9.0", "0.9.10", "0.10.0.dev0"):
         assert f"verl is {other}, expected 0.9.1" in lines_of(capsys, check_version, other)[0]

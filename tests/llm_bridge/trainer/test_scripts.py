@@ -39,7 +39,7 @@ EXPECTED = {
     "tuning/lora/run_qwen2_5_vl_7b_fsdp": AS_THEY_ARE,
     "tuning/scaling/run_qwen2_5_72b_fsdp": AS_THEY_ARE,
     "grpo_trainer/run_qwen3_8b_fsdp": AS_THEY_ARE,
-    "grpo_trainer/run_qwen3_8b_megatron": NOT,
+    "grpo_trainer/run_qwen3_8b_megatron": AS_THEY_ARE,
     "grpo_trainer/run_qwen3_4b_fsdp": AS_THEY_ARE,
     "grpo_trainer/run_qwen2_5_32b_fsdp": AS_THEY_ARE,
     "grpo_trainer/run_mistral_nemo_12b_skyworkrm_fsdp": NOT,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import logging
 import os
 from collections import Counter
@@ -19,6 +20,9 @@ import pytest
 import torch
 
 pytest.importorskip("verl")
+
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.workers.utils.losses import ppo_loss
 
 from cokl.methods import Method
 from cokl.support.errors import InputError
@@ -62,6 +66,17 @@ def errors(step, gradients, rows, **oracle) -> list[float]:
             logits = model(torch.tensor([row.prompt + row.response])).logits[0, len(row.prompt) - 1 : -1]
             return logits.log_softmax(-1).gather(-1, torch.tensor(row.response)[:, None])[:, 0].double()
 
+        def entropies(row, model=model):
+            logits = model(torch.tensor([row.prompt + row.response])).logits[0, len(row.prompt) - 1 : -1].double()
+            return -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)
+
+        if "entropy" in oracle:
+            oracle["entropies"] = entropies
+        if "factor" in oracle:
+            told = oracle.pop("factor")
+            oracle["factors"] = lambda row, told=told: told(
+                log_probs(row, sampled).detach() - one_step.rollout_log_probs(len(row.response))
+            )
         if "kl" in oracle:
             oracle["reference"] = lambda row, model=reference: log_probs(row, model).detach()
         total = joint_step.loss(
@@ -118,17 +133,86 @@ def test_the_regularizers_part_is_the_same_beside_any_advantages(step, option):
     assert float((parts[1] - parts[0]).norm() / parts[0].norm()) < AGREES
 
 
+def added_rows_as_surplus(patch):
+    """VeRL's own choice, in the order of uids, which is none."""
+    patch.setattr(core.CoKLTrainer, "_build_replay_buffer", PPOTrainerSync._build_replay_buffer)
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_group_that_is_filtered_is_made_up_for_by_an_rl_group_alone(step, monkeypatch, planted):
+    """VeRL asks for twice the groups that it dropped, and drops the surplus: never an added row."""
+    if planted:
+        added_rows_as_surplus(monkeypatch)
+    options = "algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=acc"
+    gradients, rows, metrics = step.run(*options)
+    whole = metrics["cokl/kl_rows"] == one_step.KL_PROMPTS * (one_step.CACHED + one_step.FRESH)
+    assert whole != planted
+    if not planted:
+        assert len({row.group for row in rows if row.stream == "rl"} - {"rl 0"}) == one_step.RL_PROMPTS
+        assert max(errors(step, gradients, rows)) < AGREES
+
+
+# ------------------------------ VeRL's other terms, of the RL rows alone ------------------------------
+
+
+@pytest.mark.parametrize(("prompts", "mode"), [*(("drawn", mode) for mode in MODES), ("training", "token-mean")])
 @pytest.mark.parametrize(
-    ("prompts", "mode"), [("drawn", "token-sum"), ("drawn", "token-mean"), ("training", "token-mean")]
+    ("option", "oracle", "metric"),
+    [
+        ((f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef=0.3"), {"kl": 0.3}, "actor/kl_loss"),
+        ((f"{ACTOR}.entropy_coeff=0.3",), {"entropy": 0.3}, "actor/entropy_loss"),
+    ],
+    ids=["KL loss", "entropy"],
 )
-def test_verls_kl_loss_counts_the_rl_rows_alone(step, mode, prompts):
-    options = (f"{ACTOR}.loss_agg_mode={mode}",)
-    kl = f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef=0.3"
-    gradients, rows, metrics = step.run(*options, *kl, *PROMPTS[prompts](step.folder))
-    assert max(errors(step, gradients, rows, aggregation=mode, kl=0.3)) < AGREES
+def test_a_term_of_verls_counts_the_rl_rows_alone(step, mode, option, oracle, metric, prompts):
+    options = f"{ACTOR}.loss_agg_mode={mode}", f"{ACTOR}.loss_scale_factor=10", *option
+    gradients, rows, metrics = step.run(*options, *PROMPTS[prompts](step.folder))
+    assert max(errors(step, gradients, rows, aggregation=mode, **oracle)) < AGREES
     assert max(errors(step, gradients, rows, aggregation=mode)) > DIFFERS
-    _, _, alone = step.run(*options, *kl, "cokl.beta=1e-9", "cokl.kl_prompts=1")
-    assert metrics["actor/kl_loss"] == pytest.approx(alone["actor/kl_loss"], rel=1e-4)
+    _, _, alone = step.run(*options, "cokl.beta=1e-9", "cokl.kl_prompts=1")
+    assert metrics[metric] == pytest.approx(alone[metric], rel=1e-4)
+
+
+def test_a_kl_loss_may_be_of_any_kind(step):
+    """VeRL's absolute difference has a gradient where the policy is the reference too, as after the first step."""
+    kind = f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef=0.3", f"{ACTOR}.kl_loss_type=abs"
+    parts = [step.run(*kind, f"cokl.beta={beta}")[0][0] - step.run(f"cokl.beta={beta}")[0][0] for beta in (1, 1e-9)]
+    assert float(parts[1].norm()) > 0
+    assert float((parts[0] - parts[1]).norm() / parts[1].norm()) < 1e-4
+
+
+RATIOS = {
+    "token": lambda ratio: ratio.exp().clamp(max=2),
+    "sequence": lambda ratio: ratio.sum().exp().clamp(max=2) * torch.ones_like(ratio),
+}
+"""VeRL's factors: of the log-ratios of the policy to what the rollout engine told, (T,)."""
+
+
+@both
+@pytest.mark.parametrize(("level", "mode"), [("token", "token-mean"), ("sequence", "seq-mean-token-mean")])
+def test_factors_of_the_rollout_weigh_the_rl_loss_alone(step, level, mode, prompts):
+    factors = f"algorithm.rollout_correction.rollout_is={level}", "rollout.calculate_log_probs=True"
+    options = f"{ACTOR}.loss_agg_mode={mode}", factors[0], f"actor_rollout_ref.{factors[1]}"
+    gradients, rows, _ = step.run(*options, *PROMPTS[prompts](step.folder))
+    assert max(errors(step, gradients, rows, aggregation=mode, factor=RATIOS[level])) < AGREES
+    assert max(errors(step, gradients, rows, aggregation=mode)) > DIFFERS
+
+
+PENALTY = "reward.reward_manager.name=dapo", "reward.reward_kwargs.overlong_buffer_cfg.enable=True"
+
+
+@pytest.mark.parametrize(("prompts", "rows_of_a_micro_batch"), [("drawn", 16), ("training", 4)])
+def test_a_penalty_on_length_is_the_rl_rewards_and_no_verdict(step, monkeypatch, prompts, rows_of_a_micro_batch):
+    """With padding too, which VeRL makes of the first row, and with it what the reward function said of that."""
+    monkeypatch.setattr(step, "penalty", -0.7)
+    size = f"{ACTOR}.ppo_micro_batch_size_per_gpu={rows_of_a_micro_batch}"
+    gradients, rows, metrics = step.run(*PENALTY, size, *PROMPTS[prompts](step.folder))
+    assert any(key.startswith("pad") for key in step.workers.keys[0]) == (rows_of_a_micro_batch == 16)
+    assert max(errors(step, gradients, rows)) < AGREES
+    fresh = [row.reward for row in rows if row.stream == "rollout"]
+    assert metrics["cokl/reward_mean"] == pytest.approx(np.mean(fresh))
+    gradients, rows, _ = step.run(size, *PROMPTS[prompts](step.folder))  # as if no penalty were set
+    assert max(errors(step, gradients, rows)) > DIFFERS
 
 
 @pytest.mark.parametrize(("size", "count"), [(5, 3), (3, 1), (4, 2)])
@@ -576,6 +660,30 @@ def shares_of_all_rows(patch):
     patch.setattr(Aggregation, "shares", lambda self, tokens, added: right(self, tokens, torch.zeros_like(added)))
 
 
+def verls_own_loss(patch):
+    """Of which entropy and KL are averaged over the added rows as well."""
+    patch.setattr(core, "loss_of_rl_rows", lambda config, rl_rows: functools.partial(ppo_loss, config))
+
+
+def terms_of_all_rows(patch):
+    """Divided as VeRL divides: by the added rows too."""
+    right = core.loss_of_rl_rows
+    patch.setattr(core, "loss_of_rl_rows", lambda config, rl_rows: right(config, 48))
+
+
+def factors_on_the_regularizer(patch):
+    right = advantages.regularized_advantages
+
+    def without(*arguments):
+        return right(*arguments[:-1], [torch.ones_like(factor) for factor in arguments[-1]])
+
+    patch.setattr(core, "regularized_advantages", without)
+
+
+def verdicts_of_shaped_scores(patch):
+    patch.setattr(core, "penalized", lambda config: False)
+
+
 def tokens_not_counted(patch):
     right = Aggregation.shares
     patch.setattr(Aggregation, "shares", lambda self, tokens, added: right(self, torch.ones_like(tokens), added))
@@ -620,6 +728,35 @@ def cached_rows_of_another_prompt(patch):
 
 def unsolved_prompts_counted(patch):
     patch.setattr(Method, "filtered", property(lambda self: False))
+
+
+TERMS = {
+    "kl": (f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef=0.3"),
+    "entropy": (f"{ACTOR}.entropy_coeff=0.3",),
+    "factor": ("algorithm.rollout_correction.rollout_is=token", "actor_rollout_ref.rollout.calculate_log_probs=True"),
+    "penalty": PENALTY,
+}
+LIFTED = [
+    ("drawn", verls_own_loss, "entropy", "token-mean"),
+    *(("drawn", terms_of_all_rows, term, "seq-mean-token-mean") for term in ("kl", "entropy")),
+    ("training", verls_own_loss, "entropy", "seq-mean-token-mean"),
+    ("training", factors_on_the_regularizer, "factor", "token-mean"),
+    ("drawn", verdicts_of_shaped_scores, "penalty", "token-mean"),
+    ("training", verdicts_of_shaped_scores, "penalty", "token-mean"),
+]
+
+
+@pytest.mark.parametrize(("prompts", "bug", "term", "mode"), LIFTED)
+def test_a_term_without_its_correction_is_seen(step, monkeypatch, prompts, bug, term, mode):
+    monkeypatch.setattr(step, "penalty", -0.7 * (term == "penalty"))
+    oracle: dict[str, Any] = {"kl": {"kl": 0.3}, "entropy": {"entropy": 0.3}, "factor": {"factor": RATIOS["token"]}}
+    options = *TERMS[term], f"{ACTOR}.loss_agg_mode={mode}", *PROMPTS[prompts](step.folder)
+    for planted in (False, True):
+        if planted:
+            bug(monkeypatch)
+        gradients, rows, _ = step.run(*options)
+        error = max(errors(step, gradients, rows, aggregation=mode, **oracle.get(term, {})))
+        assert error > DIFFERS if planted else error < AGREES
 
 
 EVERYWHERE = (wrong_sign, wrong_beta, rl_advantages_not_scaled, tokens_not_counted, fresh_term_doubled)

@@ -24,6 +24,8 @@ from llm_bridge.trainer.core import CoKLTrainer
 _V1 = "verl.trainer.ppo.v1"
 PARTS: dict[str, dict[str, str]] = {
     f"{_V1}.trainer_base:PPOTrainer": {
+        "_setup": "",
+        "_build_replay_buffer": "",
         "_init_dataloader": "",
         "_fetch_one_gen_batch": "",
         "_next_train_batch": "num_prompts",
@@ -40,8 +42,13 @@ PARTS: dict[str, dict[str, str]] = {
         "_lengths_to_mask": "lengths width",
     },
     "verl.trainer.ppo.core_algos": {
-        "agg_loss": "loss_mat loss_mask loss_agg_mode dp_size batch_num_tokens global_batch_size loss_scale_factor"
+        "agg_loss": "loss_mat loss_mask loss_agg_mode dp_size batch_num_tokens global_batch_size loss_scale_factor",
+        "kl_penalty": "logprob ref_logprob kl_penalty",
     },
+    "verl.workers.utils.losses": {"ppo_loss": "config model_output data dp_group"},
+    "verl.workers.utils.padding": {"no_padding_2_padding": "tensor data"},
+    "verl.workers.engine_workers:ActorRolloutRefWorker": {"set_loss_fn": "loss_fn"},
+    f"{_V1}.replay_buffer:ReplayBuffer": {"_select_prompt_uids": "partition_id sampleable_keys batch_size"},
     "transfer_queue": {
         "kv_batch_get": "keys partition_id select_fields",
         "kv_batch_put": "keys partition_id fields tags data_parser",
