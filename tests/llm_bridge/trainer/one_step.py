@@ -296,7 +296,10 @@ class Step:
         """Answers to every prompt, as VeRL's agent loops put them into the queue."""
         random, keys, tags = np.random.default_rng(5), [], []
         for place in range(len(prompts)):
-            columns = {"agent_name": "single_turn_agent", "__rollout_n__": FRESH}  # VeRL's, where there are no others
+            columns: dict[str, Any] = {
+                "agent_name": "single_turn_agent",
+                "__rollout_n__": FRESH,
+            }  # VeRL's, where there are no others
             names = {"uid", "raw_prompt", *columns} & set(prompts.keys())
             columns |= {name: prompts[name][place] for name in names}
             cached = list(prompts["cached_response"])[place] if "cached_response" in prompts.keys() else None  # noqa: SIM118

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -83,7 +84,8 @@ def made(tmp_path_factory) -> Path:
     )
     others = [CachedGroup(**{**vars(group), "prompt_ids": group.prompt_ids + (group is groups[7])}) for group in groups]
     Buffer(tuple(others), fingerprint).save(root / "two-templates.parquet")
-    rows.assign(images=[[{"path": "a.png"}]] * PROMPTS).to_parquet(root / "images.parquet")
+    images: list[Any] = [[{"path": "a.png"}]] * PROMPTS
+    rows.assign(images=images).to_parquet(root / "images.parquet")
     (root / "broken.py").write_text("def right(:\n")
     (root / "of-grpo" / "global_step_2").mkdir(parents=True)
     (root / "of-grpo" / "latest_checkpointed_iteration.txt").write_text("2")

@@ -674,8 +674,8 @@ def terms_of_all_rows(patch):
 def factors_on_the_regularizer(patch):
     right = advantages.regularized_advantages
 
-    def without(*arguments):
-        return right(*arguments[:-1], [torch.ones_like(factor) for factor in arguments[-1]])
+    def without(own, masks, weights, added, aggregation, factors):
+        return right(own, masks, weights, added, aggregation, [torch.ones_like(factor) for factor in factors])
 
     patch.setattr(core, "regularized_advantages", without)
 
