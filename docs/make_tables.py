@@ -128,7 +128,7 @@ def open_questions_tables() -> dict[str, str]:
     """The open questions' tables by their names."""
     runs = pd.read_csv(OPEN_QUESTIONS / "RUNS.csv")
     chosen = analysis.means(runs[runs["seed"] == SELECTION])
-    return {"selection": _selection(chosen), **(_compared(runs) if runs["new_reward"].notna().any() else {})}
+    return {"selection": _selection(chosen), **_compared(runs)}
 
 
 def _selection(paths: pd.DataFrame) -> str:
@@ -144,8 +144,10 @@ def _selection(paths: pd.DataFrame) -> str:
 
 
 def _compared(runs: pd.DataFrame) -> dict[str, str]:
-    """Each method's numbers in each run of seeds, and CoKL's minus those of the others."""
-    seeds = {name: list(of_run) for name, of_run in SEEDS_OF_RUNS.items() if runs["seed"].isin(of_run).any()}
+    """Each method's numbers in each run of seeds that is whole, and CoKL's minus those of the others."""
+    seeds = {name: list(of_run) for name, of_run in SEEDS_OF_RUNS.items() if {*of_run} <= {*runs["seed"]}}
+    if not seeds:
+        return {}
     everyone = [*chain(*seeds.values())]
     if len(seeds) > 1:
         seeds["all seeds"] = everyone
