@@ -115,13 +115,13 @@ def while_training(paths: pd.DataFrame) -> Drawing:
 def screen(rows: pd.DataFrame, paths: pd.DataFrame, question: str, width: int = 78) -> str:
     """The answers to one question as bars of text, and a table of correctness and different answers by step."""
     asked = rows[rows["question"] == question]
-    lines = [f"64 replies to “{question}”", ""]
+    lines = [f"64 replies to “{question}”", "It had the most different right answers before training.", ""]
     for _, row in asked.iterrows():
         named, others, times, wrong = ranked(json.loads(row["answers"]), SHOWN)
         lines.append(
             f"{label(row['method'])}: {row['different']:.0f} different right answers, {row['right']:.0%} right"
         )
-        bars = [*named, *([(f"{others} others", times)] if others else []), ("no right answer", wrong)]
+        bars = [*named, *([(f"{others} other right ones", times)] if others else []), ("no right answer", wrong)]
         lines += [
             f"  {name[:22]:22} {count:3} {'█' * round(count * (width - 30) / 64) or '▏'}"
             for name, count in bars
@@ -129,11 +129,11 @@ def screen(rows: pd.DataFrame, paths: pd.DataFrame, question: str, width: int = 
         ]
         lines.append("")
     steps = sorted(paths["step"].unique())
-    lines.append("All training questions, mean: right | different right answers of 64")
-    lines.append(f"  {'step':18}" + "".join(f"{step:>16}" for step in steps))
-    for method, path in paths.groupby("method", sort=False):
-        cells = (
-            f"{right:.0%} | {different:.1f}" for right, different in zip(path["right"], path["different"], strict=True)
-        )
-        lines.append(f"  {label(str(method)):18}" + "".join(f"{cell:>16}" for cell in cells))
+    lines += ["Means over the questions that are trained on, in one run, which decides nothing", ""]
+    lines.append(f"  {'':22}{'before':>9}" + "".join(f"{f'step {step}':>9}" for step in steps[1:]))
+    for method in [name for name in asked["method"] if name != "base"]:
+        path = paths[paths["method"] == method]
+        name = label(method).removeprefix("After ").replace("plain", "Plain")
+        lines.append(f"  {f'{name}: right':22}" + "".join(f"{right:>9.0%}" for right in path["right"]))
+        lines.append(f"  {'  different, of 64':22}" + "".join(f"{different:>9.1f}" for different in path["different"]))
     return "\n".join(lines)

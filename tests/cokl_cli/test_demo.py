@@ -44,7 +44,11 @@ def test_the_demo_shows_what_is_answered_before_and_after_and_resumes(folder, tm
     assert "2 runs of 8 steps, 1 at a time" in first.out
     for label in ("Before:", "After plain RL:", "After CoKL:"):
         assert any(line.startswith(label) and "different right answers" in line for line in first.out.splitlines())
-    assert first.out.index("64 replies to") < first.out.index("Before:") < first.out.index("All training questions")
+    assert (
+        first.out.index("64 replies to")
+        < first.out.index("Before:")
+        < first.out.index("Means over the questions that are trained on")
+    )
     for name in ("answers", "training"):
         assert (tmp_path / "out" / f"{name}.png").stat().st_size > 10_000
     assert run(*command) == 0
