@@ -18,10 +18,12 @@ from bandit.engine.fused import FusedObjective
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, Split
 from bandit.engine.runs import Run
+from cokl import methods
 from cokl.methods import Method
 from cokl.metrics import correctness, coverage
 from cokl.policy import Policy
 from cokl.regularizers.cokl import CoKL
+from cokl.support.errors import InputError
 
 # Evaluation walks through the test inputs in blocks of about this many logits, to stay in cache.
 _LOGITS_PER_BLOCK = 500_000
@@ -50,14 +52,14 @@ class Objective:
 
 
 def objectives(
-    runs: list[Run], split: Split, compared: Iterable[Method] = ()
+    runs: list[Run], split: Split, compared: Iterable[str] = ()
 ) -> list[tuple[slice, Objective | FusedObjective]]:
     """The objective of each group of neighbours in the stack of one method, and their rows.
 
-    compared: the methods that the runs are compared with. Where the fused kernel does not know one of them, as on the
+    compared: names of the methods that the runs are compared with. Where the fused kernel does not know one of them, as on the
     card of a regularizer of one's own, all are computed by the plain path.
     """
-    fused = all(FusedObjective.knows(method) for method in compared)
+    fused = all(map(_is_fused, compared))
     groups: list[tuple[slice, Objective | FusedObjective]] = []
     start = 0
     for method, members in itertools.groupby(runs, key=lambda run: run.method):
@@ -67,6 +69,13 @@ def objectives(
         groups.append((rows, kind(method, betas, split)))
         start = rows.stop
     return groups
+
+
+def _is_fused(name: str) -> bool:
+    try:
+        return FusedObjective.knows(methods.get(name))
+    except InputError:  # a class of one's own, of which a worker that trains the others knows nothing
+        return False
 
 
 def capture(step: Callable[[], None], trainer: Trainer) -> Callable[[], object]:

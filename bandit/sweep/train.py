@@ -115,7 +115,7 @@ def steps(config: TrainingConfig, task: SeedTask, runs: list[Run]) -> Iterator[t
     """Train `runs`, from `task.parameters` (P,) or (R, P): the steps done, from 0 on, and the networks after them."""
     mlp = StackedMLP(layer_sizes(config), task.parameters.expand(len(runs), -1))
     trainer = Trainer(mlp, config, config.learning_rate)
-    groups = objectives(runs, task.train, map(methods.get, config.methods))
+    groups = objectives(runs, task.train, config.methods)
     batch = torch.zeros(config.batch_size, dtype=torch.int64, device=task.parameters.device)
 
     def step() -> None:

@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[Surroundings, tuple[str, ...], str]] = {
     "a configuration lost": (near(files={"made/environment.json": "[]"}), TRAIN, RESTORE),
     "an incomplete record": (
         near(files={"REPRODUCTION.json": json.dumps({"sweep": {**RECORD, "claims": [{"statement": "x"}]}})}),
-        ("logbook",), "REPRODUCTION.json is damaged (one of claims lacks 'where'); restore it from a copy",
+        ("logbook",), "REPRODUCTION.json is damaged (one of claims lacks 'origin'); restore it from a copy",
     ),
     "a record of another kind": (
         near(files={"REPRODUCTION.json": json.dumps({"theory": {**RECORD, "seconds": "long"}})}),

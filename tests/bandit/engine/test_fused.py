@@ -105,3 +105,6 @@ def test_all_methods_beside_a_regularizer_of_ones_own_take_the_plain_path(task, 
     for config in (own, dataclasses.replace(own, methods=("cokl",))):
         assert len(list(steps(config, task, [Run(0, methods.get("cokl"), 0.1)]))) == 2
     assert taken == [Objective, FusedObjective]
+    monkeypatch.delitem(regularizers._registry, "own")  # a worker that trains the built-in methods has not loaded it
+    assert len(list(steps(own, task, [Run(0, methods.get("cokl"), 0.1)]))) == 2
+    assert taken[2:] == [Objective]
