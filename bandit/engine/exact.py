@@ -56,8 +56,8 @@ def objectives(
 ) -> list[tuple[slice, Objective | FusedObjective]]:
     """The objective of each group of neighbours in the stack of one method, and their rows.
 
-    compared: names of the methods that the runs are compared with. Where the fused kernel does not know one of them, as on the
-    card of a regularizer of one's own, all are computed by the plain path.
+    compared: names of the methods that the runs are compared with. Where the fused kernel does not know one of them, as
+    on the card of a regularizer of one's own, all are computed by the plain path.
     """
     fused = all(map(_is_fused, compared))
     groups: list[tuple[slice, Objective | FusedObjective]] = []
