@@ -198,7 +198,11 @@ def test_factors_of_the_rollout_weigh_the_rl_loss_alone(step, level, mode, promp
     assert max(errors(step, gradients, rows, aggregation=mode)) > DIFFERS
 
 
-PENALTY = "reward.reward_manager.name=dapo", "reward.reward_kwargs.overlong_buffer_cfg.enable=True"
+PENALTY = (
+    "reward.reward_manager.name=dapo",
+    "reward.reward_kwargs.overlong_buffer_cfg.enable=True",
+    f"++reward.reward_kwargs.max_resp_len={one_step.LONGEST}",
+)
 
 
 @pytest.mark.parametrize(("prompts", "rows_of_a_micro_batch"), [("drawn", 16), ("training", 4)])
