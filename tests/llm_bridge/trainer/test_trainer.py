@@ -205,17 +205,20 @@ PENALTY = (
 )
 
 
-@pytest.mark.parametrize(("prompts", "rows_of_a_micro_batch"), [("drawn", 16), ("training", 4)])
-def test_a_penalty_on_length_is_the_rl_rewards_and_no_verdict(step, monkeypatch, prompts, rows_of_a_micro_batch):
+@pytest.mark.parametrize(
+    ("prompts", "options"),
+    [("drawn", (f"{ACTOR}.ppo_micro_batch_size_per_gpu=16", "cokl.kl_prompts=3")), ("training", ())],
+)
+def test_a_penalty_on_length_is_the_rl_rewards_and_no_verdict(step, monkeypatch, prompts, options):
     """With padding too, which VeRL makes of the first row, and with it what the reward function said of that."""
     monkeypatch.setattr(step, "penalty", -0.7)
-    size = f"{ACTOR}.ppo_micro_batch_size_per_gpu={rows_of_a_micro_batch}"
-    gradients, rows, metrics = step.run(*PENALTY, size, *PROMPTS[prompts](step.folder))
-    assert any(key.startswith("pad") for key in step.workers.keys[0]) == (rows_of_a_micro_batch == 16)
+    options = *PROMPTS[prompts](step.folder), *options
+    gradients, rows, metrics = step.run(*PENALTY, *options)
+    assert any(key.startswith("pad") for key in step.workers.keys[0]) == (prompts == "drawn")
     assert max(errors(step, gradients, rows)) < AGREES
     fresh = [row.reward for row in rows if row.stream == "rollout"]
     assert metrics["cokl/reward_mean"] == pytest.approx(np.mean(fresh))
-    gradients, rows, _ = step.run(size, *PROMPTS[prompts](step.folder))  # as if no penalty were set
+    gradients, rows, _ = step.run(*options)  # as if no penalty were set
     assert max(errors(step, gradients, rows)) > DIFFERS
 
 
