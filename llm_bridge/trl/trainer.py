@@ -75,7 +75,8 @@ class CoKLGRPOTrainer(GRPOTrainer):
         reward_funcs: TRL's; they also judge answers to the buffer's prompts, of which `answers.row_of` says what they
             are given.
         args: a CoKLGRPOConfig.
-        others, options: TRL's further arguments.
+        *others: TRL's further arguments.
+        **options: Likewise.
 
     Raises:
         InputError: settings, a buffer or reward functions with which the regularizer would be wrong, or have no
