@@ -123,3 +123,13 @@ def test_the_tables_are_made_from_the_runs():
     assert make["with_tables"](PAGE, tables) == PAGE
     assert len(tables) == PAGE.count("<!-- table ")
     assert f"| CoKL | 0.03 | 76.6% | 8.9 | {100 * ends()['right']['cokl', 0.03]:.1f}% |" in tables["selection"]
+
+
+def test_how_many_runs_of_the_pilot_reach_the_level():
+    rows = ALL[ALL["seed"].isin([10, 11, 12, 13]) & ~ALL["held_out"] & (ALL["step"] > 0)]
+    best = rows.groupby(["method", "seed", "step"])["right"].mean().groupby(["method", "seed"]).max()
+    passed = (best >= 0.75).groupby("method").sum()
+    assert best.groupby("method").size().to_dict() == {"cokl": 4, "correct_forward_kl": 4, "forward_kl": 4}
+    told = r"Of seeds 10 to 13 CoKL passes 75 % on (\d), replay on (\d) and forward KL on (\d)\."
+    said = re.findall(told, " ".join(PAGE.split()))
+    assert said == [tuple(str(passed[name]) for name in ("cokl", "correct_forward_kl", "forward_kl"))]
