@@ -24,6 +24,11 @@ def label(method: str) -> str:
     return LABELS.get(method) or f"After {methods.label(method)}"
 
 
+def run_label(method: str) -> str:
+    """What a run is called, from its start on."""
+    return label(method).removeprefix("After ").replace("plain", "Plain")
+
+
 def answers(rows: pd.DataFrame, question: str) -> Picture:
     """64 answers to one question, by name, a panel for each method: `rows` are of the last step, and the base's."""
     asked = rows[rows["question"] == question]
@@ -104,7 +109,7 @@ def while_training(paths: pd.DataFrame) -> Drawing:
             x=path["step"],
             y=path[panel],
             method=method,
-            label=label(str(method)).removeprefix("After ").replace("plain", "Plain"),
+            label=run_label(str(method)),
         )
         for panel in panels
         for method, path in paths.groupby("method", sort=False)
@@ -133,7 +138,6 @@ def screen(rows: pd.DataFrame, paths: pd.DataFrame, question: str, width: int = 
     lines.append(f"  {'':22}{'before':>9}" + "".join(f"{f'step {step}':>9}" for step in steps[1:]))
     for method in [name for name in asked["method"] if name != "base"]:
         path = paths[paths["method"] == method]
-        name = label(method).removeprefix("After ").replace("plain", "Plain")
-        lines.append(f"  {f'{name}: right':22}" + "".join(f"{right:>9.0%}" for right in path["right"]))
+        lines.append(f"  {f'{run_label(method)}: right':22}" + "".join(f"{right:>9.0%}" for right in path["right"]))
         lines.append(f"  {'  different, of 64':22}" + "".join(f"{different:>9.1f}" for different in path["different"]))
     return "\n".join(lines)

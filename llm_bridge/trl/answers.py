@@ -10,7 +10,6 @@ threshold. One that every reward function leaves out is wrong.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from trl.data_utils import is_conversational
 from trl.trainer.utils import get_config_model_id
 
 from cokl.support.errors import InputError
+from cokl.support.files import require_writable
 from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint, plain
 
 TRUTHS = ("ground_truth", "solution", "answer")
@@ -133,10 +133,8 @@ def fill_buffer(trainer: GRPOTrainer, path: str | Path, correct_above: float = 0
     path, columns = Path(path), trainer.train_dataset.column_names
     truth, extra = truth_of(columns), sorted(set(columns) - {"prompt", "data_source"})
     name = get_config_model_id(trainer.model.config)
-    there = next(folder for folder in path.absolute().parents if folder.exists())
     for holds, expected in (
         (not path.exists(), f"a file that is not there yet, got {path}"),
-        (there.is_dir() and os.access(there, os.W_OK), f"a file in a folder that can be written, got {path}"),
         (not (lines := [*truncated(trainer.args)]), "; ".join(lines)),
         (trainer.accelerator.num_processes == 1, "one process; start the script without a launcher"),
         (trainer.state.global_step == 0, "a trainer that has not trained: the buffer is of the starting model"),
@@ -145,6 +143,12 @@ def fill_buffer(trainer: GRPOTrainer, path: str | Path, correct_above: float = 0
     ):
         if not holds:
             raise InputError(f"fill_buffer: expected {expected}")
+    try:
+        require_writable(path)
+    except InputError as error:
+        raise InputError(
+            f"fill_buffer: expected a file in a folder that can be written, got {path}: {error}"
+        ) from error
     fingerprint, count = model_fingerprint(name), trainer.num_generations
     size = max(1, trainer.args.generation_batch_size // count)
     groups: dict[str, CachedGroup] = {}
