@@ -162,28 +162,29 @@ def _compared(runs: pd.DataFrame) -> dict[str, str]:
     )
     coefficients = table.drop_duplicates("method").set_index("method")["beta"]
     rivals = [name for name in coefficients.index if name != "cokl"]
-    scores = [
-        [_open_label(name), _coefficient(coefficients[name]), title]
-        + [
-            with_spread(*mean_and_half_width(values.dropna()), 1) + f", {values.count()} seeds" * bool(values.hasnans)
-            for of_run in seeds.values()
-            for values in [table[(table["method"] == name) & table["seed"].isin(of_run)][number]]
-        ]
-        for number, title in MEASURES.items()
-        for name in coefficients.index
-    ]
-    differences = []
+    parts = [table[table["seed"].isin(of_run)] for of_run in seeds.values()]
+    scores, differences = [], []
     for number, title in MEASURES.items():
+        for name in coefficients.index:
+            left = [part[part["method"] == name][number].dropna() for part in parts]
+            cells = [
+                _of_seeds(*mean_and_half_width(values), len(values), of_run)
+                for values, of_run in zip(left, seeds.values(), strict=True)
+            ]
+            scores.append([_open_label(name), _coefficient(coefficients[name]), title, *cells])
         for rival in rivals:
-            cells = []
-            for of_run in seeds.values():
-                mean, half, left = analysis.difference(table[table["seed"].isin(of_run)], rival, number)
-                cells.append(with_spread(mean, half, 1) + (f", {left} seeds" if left < len(of_run) else ""))
+            found = [analysis.difference(part, rival, number) for part in parts]
+            cells = [_of_seeds(*one, of_run) for one, of_run in zip(found, seeds.values(), strict=True)]
             differences.append([f"{title}: CoKL minus {_open_label(rival)}", *cells])
     return {
         "compared": plain_markdown_table(["", "coefficient", "", *seeds], scores),
         "differences": plain_markdown_table(["", *seeds], differences),
     }
+
+
+def _of_seeds(mean: float, half_width: float, left: int, of_run: Sequence[int]) -> str:
+    """A cell, with the number of seeds where some have no value."""
+    return with_spread(mean, half_width, 1) + ("" if left == len(of_run) else f", {left} seeds")
 
 
 def _open_label(name: object) -> str:
