@@ -38,14 +38,14 @@ NAMES = {
     "reverse_kl": "reverse KL, 0.01",
 }
 OPEN_QUESTIONS = ROOT / "llm_bridge" / "open_questions"
-SELECTION = 100
-"""The seed on which the open questions' coefficients and level were chosen."""
-SEEDS_OF_RUNS = {"first run": range(10, 15), "second run": range(20, 25)}
-HIGHER = 0.8
-"""The level of a secondary measure."""
+FIRST_PLAN, SELECTION = 100, 101
+"""The seeds on which the open questions' coefficients and level were chosen, by the first plan and by the second."""
+SEEDS_OF_RUNS = {"first run": range(30, 35), "second run": range(40, 45)}
+OTHER_LEVELS = {"different_lower": analysis.LEVEL - 0.05, "different_higher": analysis.LEVEL + 0.05}
+"""Levels of secondary measures."""
 MEASURES = {
     "different": "different right answers of 64",
-    "different_higher": f"the same at {HIGHER:.0%}",
+    **{number: f"the same at {level:.0%}" for number, level in OTHER_LEVELS.items()},
     "different_held_out": "the same, held-out questions",
     "new_reward": "mean new reward, %",
 }
@@ -127,20 +127,25 @@ def smollm2_tables() -> dict[str, str]:
 def open_questions_tables() -> dict[str, str]:
     """The open questions' tables by their names."""
     runs = pd.read_csv(OPEN_QUESTIONS / "RUNS.csv")
-    chosen = analysis.means(runs[runs["seed"] == SELECTION])
-    return {"selection": _selection(chosen), **_compared(runs)}
+    selected = {seed: analysis.means(runs[runs["seed"] == seed]) for seed in (FIRST_PLAN, SELECTION)}
+    return {
+        "first-plan": _selection(selected[FIRST_PLAN], 0.75),
+        "selection": _selection(selected[SELECTION], analysis.LEVEL),
+        **_compared(runs),
+    }
 
 
-def _selection(paths: pd.DataFrame) -> str:
-    """A row for each run of the selection seed."""
-    there = analysis.matched(paths, analysis.LEVEL).set_index(["method", "beta"])["different"]
+def _selection(paths: pd.DataFrame, level: float) -> str:
+    """A row for each run of a selection seed."""
+    there = analysis.matched(paths, level).set_index(["method", "beta"])["different"]
+    measured = [step for step in paths["step"].unique() if step]
     rows, forms = [], {"right": ".1%", "different": ".1f"}
     for (name, beta), path in paths.groupby(["method", "beta"], sort=False):
         ends = path.set_index("step")
-        cells = [f"{ends[number][step]:{form}}" for step in (8, 16) for number, form in forms.items()]
+        cells = [f"{ends[number][step]:{form}}" for step in measured for number, form in forms.items()]
         rows.append([_open_label(name), _coefficient(beta), *cells, with_spread(there[name, beta], math.nan, 1)])
-    steps = [f"{what}, step {step}" for step in (8, 16) for what in ("right", "different of 64")]
-    return plain_markdown_table(["", "coefficient", *steps, f"different at {analysis.LEVEL:.0%} right"], rows)
+    steps = [f"{what}, step {step}" for step in measured for what in ("right", "different of 64")]
+    return plain_markdown_table(["", "coefficient", *steps, f"different at {level:.0%} right"], rows)
 
 
 def _compared(runs: pd.DataFrame) -> dict[str, str]:
@@ -154,12 +159,12 @@ def _compared(runs: pd.DataFrame) -> dict[str, str]:
     compared = runs[runs["seed"].isin(everyone)]
     keys, paths = ["seed", "method", "beta"], analysis.means(compared)
     afterwards = compared.dropna(subset=["new_reward"]).drop_duplicates(keys)
-    higher = analysis.matched(paths, HIGHER)
-    table = (
-        analysis.matched(paths, analysis.LEVEL)
-        .merge(higher[keys].assign(different_higher=higher["different"]), on=keys)
-        .merge(afterwards[keys].assign(new_reward=100 * afterwards["new_reward"]), on=keys, how="left")
-    )
+    table = analysis.matched(paths, analysis.LEVEL)
+    for number, level in OTHER_LEVELS.items():
+        elsewhere = analysis.matched(paths, level)[[*keys, "different"]].rename(columns={"different": number})
+        table = table.merge(elsewhere, on=keys)
+    after = afterwards[keys].assign(new_reward=100 * afterwards["new_reward"])
+    table = table.merge(after, on=keys, how="left")
     coefficients = table.drop_duplicates("method").set_index("method")["beta"]
     rivals = [name for name in coefficients.index if name != "cokl"]
     parts = [table[table["seed"].isin(of_run)] for of_run in seeds.values()]

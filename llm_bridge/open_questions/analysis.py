@@ -19,8 +19,8 @@ from cokl.support.statistics import mean_and_half_width
 NUMBERS = ("right", "different", "different_of_32", "entropy", "cached_kl")
 """What is measured of the answers to a question, as `experiment.measured` has it."""
 
-LEVEL, MARGIN = 0.75, 0.05
-"""The correctness at which methods are compared, and by how much a coefficient's run must pass it to be chosen."""
+LEVEL = 0.8
+"""The correctness at which methods are compared: the rule is in FINDINGS."""
 
 
 def means(rows: pd.DataFrame) -> pd.DataFrame:
@@ -67,13 +67,6 @@ def matched(paths: pd.DataFrame, correctness: float) -> pd.DataFrame:
         for key, path in paths.groupby(["seed", "method", "beta"], sort=False)
     ]
     return pd.DataFrame(lines)
-
-
-def choices(paths: pd.DataFrame) -> pd.DataFrame:
-    """Each method's coefficient with the most different right answers at the level, of those that pass it well."""
-    passed = paths.groupby(["method", "beta"]).filter(lambda path: path["right"].max() >= LEVEL + MARGIN)
-    reached = matched(passed, LEVEL)
-    return reached.loc[reached.groupby("method", sort=False)["different"].idxmax()].reset_index(drop=True)
 
 
 def difference(table: pd.DataFrame, rival: str, number: str) -> tuple[float, float, int]:

@@ -209,14 +209,6 @@ def test_held_out_questions_are_read_where_the_trained_ones_reach_the_level():
     assert found["right_held_out"] == pytest.approx(0.8)
 
 
-def test_each_methods_coefficient_is_the_one_with_most_answers_at_the_level_that_passes_it_well(monkeypatch):
-    monkeypatch.setattr(analysis, "LEVEL", 0.7)
-    base = made([0.2], [4.0], "base", 0.0).assign(step=0)
-    rows = [base, made([0.8], [9.0]), made([0.8], [9.5], beta=0.3), made([0.72], [20.0], beta=1.0)]
-    chosen = analysis.choices(analysis.means(pd.concat([*rows, made([0.5], [30.0], "entropy", 0.1)])))
-    assert chosen[["method", "beta"]].to_numpy().tolist() == [["cokl", 0.3]]
-
-
 def test_differences_are_paired_by_seed():
     table = pd.DataFrame(
         {"seed": [0, 1, 2] * 2, "method": ["cokl"] * 3 + ["entropy"] * 3, "different": [5.0, 7.0, 9.0, 4.0, 5.0, 6.0]}
