@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from llm_bridge.open_questions import analysis
+
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "llm_bridge" / "open_questions" / "FINDINGS.md").read_text("utf-8")
 ALL = pd.read_csv(ROOT / "llm_bridge" / "open_questions" / "RUNS.csv")
@@ -57,27 +59,26 @@ def test_the_readmes_sentence_on_the_demo_is_the_runs():
     assert list(said) == expected
 
 
-def ends() -> pd.DataFrame:
-    """Correctness and different right answers at the ends of the selection seed's runs, by method and coefficient."""
-    last = ALL[(ALL["seed"] == 100) & (ALL["step"] == 16) & ~ALL["held_out"]]
+def ends(seed: int, step: int) -> pd.DataFrame:
+    """Correctness and different right answers at the ends of a seed's runs, by method and coefficient."""
+    last = ALL[(ALL["seed"] == seed) & (ALL["step"] == step) & ~ALL["held_out"]]
     return last.groupby(["method", "beta"])[["right", "different"]].mean()
 
 
-def at_the_level(method: Any, beta: Any) -> Any:
-    """Different right answers where a run of the selection seed first passes 75 %, by the straight lines between."""
-    rows = ALL[(ALL["seed"] == 100) & ~ALL["held_out"]]
+def at_the_level(method: Any, beta: Any, seed: int = 100, level: float = 0.75) -> Any:
+    """Different right answers where a run first passes the level, by the straight lines between measurements."""
+    rows = ALL[(ALL["seed"] == seed) & ~ALL["held_out"]]
     base = rows[rows["step"] == 0][["right", "different"]].mean()
     of_run = rows[(rows["method"] == method) & (rows["beta"] == beta)].groupby("step")[["right", "different"]].mean()
-    points = [base, of_run.loc[8], of_run.loc[16]]
-    for one, other in itertools.pairwise(points):
-        if one["right"] < 0.75 <= other["right"]:
-            share = (0.75 - one["right"]) / (other["right"] - one["right"])
+    for one, other in itertools.pairwise([base, *(row for _, row in of_run.sort_index().iterrows())]):
+        if one["right"] < level <= other["right"]:
+            share = (level - one["right"]) / (other["right"] - one["right"])
             return one["different"] + share * (other["different"] - one["different"])
     return math.nan
 
 
-def test_what_is_said_of_the_selection_seed_is_its_runs():
-    found = ends()
+def test_what_is_said_of_seed_100_is_its_runs():
+    found = ends(100, 16)
     high = found[found["right"] > 0.8]["different"].sort_values(ascending=False)
     assert list(high.index[:2]) == [("cokl", 0.03), ("cokl", 0.01)]
     said = [f"{value:.1f}" for value in (*high.iloc[:3], high["none", 0.0])]
@@ -96,25 +97,40 @@ def test_what_is_said_of_the_selection_seed_is_its_runs():
         assert at_the_level("entropy", beta) < at_the_level("none", 0.0)
 
 
-def test_the_coefficients_are_those_that_the_rule_chooses():
-    """Most different right answers at the level, of the runs that pass it by five points."""
-    best: dict[Any, Any] = {}
-    rows = ALL[(ALL["seed"] == 100) & ~ALL["held_out"] & (ALL["step"] > 0)]
-    for (name, beta), of_run in rows.groupby(["method", "beta"]):
-        if of_run.groupby("step")["right"].mean().max() >= 0.8:
-            best[name] = max(best.get(name, (0.0, 0.0)), (at_the_level(name, beta), beta))
+COMPARED = ["cokl", "correct_forward_kl", "reverse_kl", "forward_kl"]
+
+
+def test_the_level_and_the_best_of_the_others_are_those_that_the_rule_chooses():
+    """The highest multiple of five points that all four pass by five; the wider of the two KLs there."""
+    rows = ALL[(ALL["seed"] == 101) & ~ALL["held_out"] & (ALL["step"] > 0)]
+    highest = rows.groupby(["method", "step"])["right"].mean().groupby("method").max()[COMPARED]
+    passed = [percent for percent in range(5, 96, 5) if (highest >= percent / 100 + 0.05).all()]
     words = " ".join(PAGE.split())
-    assert "CoKL and replay 0.03, forward and reverse KL 0.01, the entropy bonus 0.003." in words
-    assert "The best of the others is forward KL." in words
-    chosen = {name: beta for name, (_, beta) in best.items() if name != "none"}
-    assert chosen == {
-        "cokl": 0.03,
-        "correct_forward_kl": 0.03,
-        "forward_kl": 0.01,
-        "reverse_kl": 0.01,
-        "entropy": 0.003,
-    }
-    assert max((value, name) for name, (value, _) in best.items() if name != "cokl")[1] == "forward_kl"
+    (told,) = re.findall(r"\*\*It came out as (\d+) % right and (.*? KL)\*\*: replay ends at (\S+) %", words)
+    assert told == (str(passed[-1]), "reverse KL", f"{100 * highest.min():.1f}")
+    assert highest.idxmin() == "correct_forward_kl"
+    level = passed[-1] / 100
+    assert level == analysis.LEVEL
+    there = {name: at_the_level(name, 0.01, 101, level) for name in COMPARED}
+    assert there["reverse_kl"] > there["forward_kl"]
+    (said,) = re.findall(r"forward KL has (\S+) different right answers at the level, reverse KL (\S+)\. The", words)
+    assert said == (f"{there['forward_kl']:.1f}", f"{there['reverse_kl']:.1f}")
+
+
+def test_what_is_said_of_seed_101_is_its_runs():
+    there = [at_the_level(name, 0.01, 101, 0.8) for name in COMPARED] + [at_the_level("none", 0.0, 101, 0.8)]
+    told = (
+        r"CoKL has (\S+) different right answers of 64\*\*, "
+        r"replay (\S+), reverse KL (\S+), forward KL (\S+), and plain RL (\S+)\.\n"
+    )
+    assert re.findall(told, PAGE) == [tuple(f"{value:.1f}" for value in there)]
+    end = ends(101, 24)
+    told = r"right\*\*: (\S+) and (\S+) different ones, at (\d+) and (\d+) % right\. Reverse KL has (\S+) at (\d+) %\."
+    two, other = end.loc[[(name, 0.01) for name in COMPARED[:2]]], end.loc[("reverse_kl", 0.01)]
+    expected = [*map("{:.1f}".format, two["different"]), *map("{:.0f}".format, 100 * two["right"])]
+    assert re.findall(told, PAGE) == [(*expected, f"{other['different']:.1f}", f"{100 * other['right']:.0f}")]
+    assert end["different"].nlargest(2).index.tolist() == [("correct_forward_kl", 0.01), ("cokl", 0.01)]
+    assert end["right"].nsmallest(2).index.tolist() == [("correct_forward_kl", 0.01), ("cokl", 0.01)]
 
 
 def test_the_tables_are_made_from_the_runs():
@@ -122,7 +138,8 @@ def test_the_tables_are_made_from_the_runs():
     tables = make["open_questions_tables"]()
     assert make["with_tables"](PAGE, tables) == PAGE
     assert len(tables) == PAGE.count("<!-- table ")
-    assert f"| CoKL | 0.03 | 76.6% | 8.9 | {100 * ends()['right']['cokl', 0.03]:.1f}% |" in tables["selection"]
+    assert f"| CoKL | 0.03 | 76.6% | 8.9 | {100 * ends(100, 16)['right']['cokl', 0.03]:.1f}% |" in tables["first-plan"]
+    assert f"| {at_the_level('cokl', 0.01, 101, 0.8):.1f} |" in tables["selection"].splitlines()[2]
 
 
 def test_how_many_runs_of_the_pilot_reach_the_level():
