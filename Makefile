@@ -44,8 +44,8 @@ docs: $(SETUP)  ## the site, into build/site; warnings are errors
 docs-test: $(SETUP)  ## the site, warnings as errors, and every command, code block and notebook of the docs, run
 	$(BIN)/python -m pytest tests/docs tests/notebooks -m docs -n 2
 
-browser-test: $(SETUP)  ## the report's page in a real Chromium, from /usr/bin/chromium
-	$(BIN)/python -m pytest tests/cokl_cli/report -m browser
+browser-test: $(SETUP)  ## the report's page, and the site's search from disk, in a real Chromium, from /usr/bin/chromium
+	$(BIN)/python -m pytest tests/cokl_cli/report tests/docs -m browser
 
 audit:  ## the locked versions against the advisories on PyPI; needs the internet
 	$(call environment,.venv-audit)

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from bandit.labs import LABS
 from cokl_cli.report.page import write
 from tests.bandit.shift.tables import shift_table
 from tests.bandit.sweep.tables import GOOD, sweep_table
-
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-PATIENCE_MS = 120_000
+from tests.browser import PATIENCE_MS, chromium
 
 
 def controlled_experiment() -> pd.DataFrame:
@@ -79,15 +68,8 @@ def report(results: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium. Fails where there is none: a page that nobody opened is not tested."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    executable = next((found for name in names if (found := shutil.which(name))), None)
-    if executable is None:
-        pytest.fail(f"no browser: none of {', '.join(names)} is installed (apt-get install chromium)")
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=executable, args=FLAGS, timeout=PATIENCE_MS)
+    with chromium() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture
