@@ -7,6 +7,7 @@ addresses, and a link to a file that is no page becomes its name.
 from __future__ import annotations
 
 import html
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -33,6 +34,7 @@ PAGES = {
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 _NOTEBOOK_FORMULA = re.compile(r"(\$\$?)([^$<>]+?)\1")
+_NOTEBOOK_CODE = re.compile(r'<div class="highlight-ipynb[^>]*><pre>.*?</pre>\s*</div>', re.DOTALL)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -64,8 +66,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Formulas as MathML, which browsers draw themselves; links out of notebooks."""
+    """Formulas as MathML, which browsers draw themselves; in notebooks links to pages and pictures, and folded code."""
     if page.file.src_uri.endswith(".ipynb"):
+        content = _folded(content, Path(page.file.abs_src_path))
+        content = content.replace('src="../figures/rendered/', 'src="../figures/')
         content = re.sub(r"<script[^>]*(?:mathjax|require)[^>]*>.*?</script>", "", content, flags=re.DOTALL | re.I)
         content = re.sub(r'(<div class="jp-\w*Prompt[^>]*>).*?(</div>)', r"\1\2", content, flags=re.DOTALL)  # In [1]:
         content = re.sub(r'href="(\.\./[^":#]+\.md)(#[^"]*)?"', _from_notebook, content)
@@ -74,6 +78,16 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
         cells[::2] = [_NOTEBOOK_FORMULA.sub(lambda m: _mathml(m[2], m[1] == "$$"), cell) for cell in cells[::2]]
         return "".join(cells)
     return _FORMULA.sub(lambda match: _mathml(match[2], match[1] == "div"), content)
+
+
+def _folded(content: str, notebook: Path) -> str:
+    """The page with the code folded that Jupyter folds too: that of cells whose metadata say `source_hidden`."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    hidden = [c["metadata"].get("jupyter", {}).get("source_hidden", False) for c in cells if c["cell_type"] == "code"]
+    for code, fold in zip(_NOTEBOOK_CODE.findall(content), hidden, strict=True):
+        if fold:
+            content = content.replace(code, f"<details><summary>Its code</summary>{code}</details>", 1)
+    return content
 
 
 def _mathml(latex: str, block: bool) -> str:

@@ -38,6 +38,17 @@ def test_a_notebook_keeps_its_sliders_and_needs_no_font_from_elsewhere(site):
     assert not re.search(r'<link[^>]*font-awesome|<i class="fa ', page)
 
 
+def test_a_notebook_begins_with_a_picture_and_folds_its_setup(site):
+    page = (site / "notebooks/03_task_shift.html").read_text()
+    folded = re.findall(r"<details><summary>Its code</summary>(.*?)</details>", page, re.DOTALL)
+    assert len(folded) == 3
+    assert "EnvironmentConfig" in folded[0]
+    assert "best_coefficients" in page
+    assert "best_coefficients" not in "".join(folded)
+    assert page.index('<img alt="Task shift') < page.index("<summary>Its code")
+    assert "<details><summary>Its code" not in (site / "notebooks/05_your_own_regularizer.html").read_text()
+
+
 def test_the_search_finds_no_prompts(site):
     found = json.loads((site / "search/search_index.json").read_text())["docs"]
     notebooks = [entry["text"] for entry in found if entry["location"].startswith("notebooks/")]
