@@ -18,6 +18,7 @@ README, INDEX, FINDINGS = (
 )
 BASE = pd.read_csv(ROOT / "bandit/sweep/robustness-seeds.csv").query("alternative == 'base'")
 ENTROPY = pd.read_csv(ROOT / "bandit/plasticity/ENTROPY.csv").query("at == 'coefficient' and seed < 5")
+DRAWS = pd.read_csv(ROOT / "bandit/sweep/draws.csv").query("seed < 5")
 SHIFT = [pd.read_csv(ROOT / f"bandit/shift/RESULTS{again}.csv") for again in ("", "-again")]
 FEW = pd.read_csv(ROOT / "bandit/sequences/FEW-TOKENS.csv").query("role == 'report'")
 RUNS = ("first", "again")
@@ -63,6 +64,9 @@ def test_readme_shows_each_method_of_the_controlled_experiment(row, method, beta
 def test_readme_and_index_say_what_cokl_gains_and_loses_in_miniatures():
     coverage = at(BASE, method="cokl", beta=0.03)["coverage"] - at(BASE, method="entropy", beta=0.1)["coverage"]
     assert f"CoKL finds {spread(coverage, 3)} more of all correct answers in 64 draws" in README
+    few = at(DRAWS, method="entropy", beta=0.1)["coverage_at_8"] - at(DRAWS, method="cokl", beta=0.03)["coverage_at_8"]
+    assert f"In 8 draws it finds {spread(few, 3)} less" in README
+    assert f"With 8 draws the entropy bonus covers {spread(few, 3)} more" in INDEX
     after = [at(ENTROPY, method=name, beta=beta)["plasticity"] for name, beta in (("cokl", 0.05), ("entropy", 0.1))]
     assert f"mean reward is {spread(after[0] - after[1], 2)} higher after CoKL than after the entropy bonus" in README
     raw = [
@@ -73,6 +77,20 @@ def test_readme_and_index_say_what_cokl_gains_and_loses_in_miniatures():
     assert f"CoKL ends {spread(raw[0])} points below reverse KL" in README
     assert f"CoKL is {spread(raw[0])} points of 100 behind reverse KL" in INDEX
     assert f"CoKL ends {both(*raw)} *raw* points below reverse KL" in FINDINGS
+
+
+def test_how_plastic_entropy_and_cokl_are_at_other_coefficients():
+    told = [
+        [spread(at(ENTROPY, method=name, beta=beta)[column], 3) for column in ("p_correct", "plasticity")]
+        for name, beta in (("entropy", 0.2), ("cokl", 0.3), ("cokl", 0.03))
+    ]
+    entropy, most, more_correct = told
+    assert f"Entropy at 0.2, at a correctness of {entropy[0]}, comes to a plasticity of {entropy[1]}" in FINDINGS
+    assert f"CoKL's most is {most[1]}, at {most[0]}. CoKL falls as well where it is more correct" in FINDINGS
+    assert f"to {more_correct[1]} at {more_correct[0]}" in FINDINGS
+    assert most[1] == max(
+        (spread(rows["plasticity"], 3) for _, rows in ENTROPY.query("method == 'cokl'").groupby("beta")), key=str
+    )
 
 
 def test_overall_at_equal_coefficients():

@@ -102,6 +102,19 @@ def test_what_cokl_keeps_more_than_plain_rl_and_the_score_over_both_tasks():
     assert (both < 0).all()
 
 
+def test_the_score_on_the_papers_scale():
+    """Of 100: the model before on the old task and plain RL on the new one. Of 0: the reverse. Means over seeds."""
+    six = ALL_SEEDS.loc[:5]
+    kept, learned = (
+        100 * (six[name].sub(six[name, low].mean())) / (six[name, high].mean() - six[name, low].mean())
+        for name, low, high in (("known", "grpo", "base"), ("chat_val", "base", "grpo"))
+    )
+    score = (kept + learned) / 2
+    cokl, replay = score["cokl"], score["correct_forward_kl"]
+    told = f"CoKL's score is {cokl.mean():.1f} and replay's {replay.mean():.1f}: {spread(cokl - replay, -1)} below"
+    assert told in one_line(FINDINGS)
+
+
 def test_the_number_of_right_forms_and_what_cokl_loses_do_not_go_together():
     first = RUNS.query("reference == 1")
     forms = first.query("method == 'base'").set_index("seed")["distinct"]
