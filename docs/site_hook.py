@@ -23,6 +23,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "CONTRIBUTING.md": "contributing.md",
+    "README.md": "index.md",
     "REPRODUCTION.md": "reproduction.md",
     "bandit/FINDINGS.md": "findings.md",
     "llm_bridge/FINDINGS.md": "llm-findings.md",
