@@ -64,7 +64,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/faq.md", "llm_bridge/FINDINGS.md"])
+@pytest.mark.parametrize("page", ["README.md", "llm_bridge/FINDINGS.md"])
 def test_what_cokl_loses_to_replay_in_smollm2(page):
     assert list(LEAD.index) == [0, 1, 2, 3, 4, 5, 6]
     words = one_line((ROOT / page).read_text(encoding="utf-8"))
