@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from llm_bridge.experiment.jobs import Job
     from llm_bridge.experiment.stages import ChatRun, Experiment
 
-Preset = Literal["smollm2", "qwen3-0.6b", "qwen3-0.6b-one-gpu", "qwen3-1.7b", "qwen3-4b"]
+Preset = Literal["smollm2", "qwen3-0.6b", "qwen3-0.6b-one-gpu", "qwen3-1.7b", "qwen3-4b", "open-questions"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class InFolder(FromFile):
     """What every command on an experiment takes."""
 
     preset: Preset = "smollm2"
-    """The experiment: smollm2 trains a small language model on a CPU; the others are the paper's."""
+    """The experiment: smollm2 and open-questions train a small language model on a CPU; the others are the paper's."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """The experiment's folder; if not given runs/llm-PRESET, or runs/llm-NAME with --config NAME.json."""
 
@@ -84,12 +84,13 @@ class RunStages(ExperimentOptions):
         return 0
 
     def _tell_minutes(self, planned: list[Job]) -> None:
-        """How long each stage that is asked for will take, where that was measured: SmolLM2 on a CPU."""
-        if self.settings.strata and self.settings.device == "cpu":
-            from llm_bridge.experiment.smollm2.minutes import told
+        """How long each stage that is asked for will take, where that was measured, on a CPU."""
+        pace = self.settings.workload.prompts.pace
+        if pace and self.settings.device == "cpu":
+            from llm_bridge.experiment.minutes import told
 
             asked = [job for job in planned if self.until == "chat" or job.name in ("math", self.until)]
-            print(told(asked, self.settings), flush=True)
+            print(told(asked, self.settings, pace), flush=True)
 
     def _train(self, experiment: Experiment, runs: list[ChatRun]) -> None:
         """The stages up to the last one asked for: tables after each method, and the figure at the end."""

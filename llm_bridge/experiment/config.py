@@ -1,17 +1,18 @@
-"""Configurations of the LLM experiment (E.3): the paper's three models, and one that a laptop trains. No heavy imports.
+"""Configurations of the LLM experiment (E.3): the paper's three models, and two that a laptop trains. No heavy imports.
 
 What the paper does not say is declared with `assumption`; ASSUMPTIONS.md lists these fields.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Literal
 
 from cokl.names import canonical
 from cokl.support.assumptions import assumption
-from cokl.support.options import SOME, Bound, Names, Settings, above
+from cokl.support.options import SOME, Bound, Names, Settings, above, require
+from llm_bridge.experiment.workloads import MATH_SETS, OWN_PROMPTS, PAPER, PAPERS_PROMPTS, SMOLLM2, WORKLOADS, Workload
 
 BASE = "base"
 """The method name of the model after the math stage, before the chat stage."""
@@ -26,11 +27,6 @@ PAPER_METHODS = (
     "cokl_floor",
 )
 """The methods of the paper's tables; any regularizer with a sampled surrogate can join them."""
-
-REVERSE_FAMILY = ("reverse_kl", "correct_reverse_kl")
-
-MATH_SETS = ("math_val", "math500", "olympiad")
-"""The sets of mathematics that the paper's models are evaluated on, which are also the columns of score tables."""
 REVISIONS = {
     "Qwen/Qwen3-0.6B": "c1899de289a04d12100db370d81485cdf75e47ca",
     "Qwen/Qwen3-1.7B": "70d244cc86ccca08cf5af4e1e306ecf908b1ad5e",
@@ -38,8 +34,6 @@ REVISIONS = {
     "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2": "d4117fbfd81b72f41b96341238baa1e3e90a4ce1",
 }
 """Commits of the hub's main branches that the paper's models are pinned to."""
-SMOLLM2 = {"correct_forward_kl": 0.003, "cokl": 0.01, "forward_kl": 0.01, "reverse_kl": 0.01}
-"""Coefficients of the preset smollm2: the best on its selection seed; others have CoKL's."""
 
 PositiveInt = Annotated[int, above(0)]
 PositiveFloat = Annotated[float, above(0)]
@@ -61,8 +55,8 @@ class LLMConfig(Settings):
     """What VeRL trains on."""
     accelerators: PositiveInt
     """Accelerators of a node."""
-    math_steps: PositiveInt
-    """Steps of the math stage."""
+    math_steps: int
+    """Steps of the math stage; 0 in a workload that has none."""
     chat_steps: PositiveInt
     """Steps of the chat stage."""
     nodes: PositiveInt = 1
@@ -78,7 +72,8 @@ class LLMConfig(Settings):
     buffer_prompts: PositiveInt = 512
     """Prompts drawn for the buffer, before filtering."""
     kl_groups: Annotated[PositiveInt, _EVEN] = 16
-    """Response groups of the regularization minibatch: 16 prompts with one stream each, or 8 with both."""
+    """Response groups of the regularization minibatch: 16 prompts with one stream each, or 8 with both. Where the RL
+    prompts are the regularized ones, it says nothing."""
     learning_rate: PositiveFloat = 1e-6
     """AdamW's learning rate in the chat stage."""
     math_learning_rate: PositiveFloat = assumption(1e-6, "sets how far the math stage gets")
@@ -115,7 +110,7 @@ class LLMConfig(Settings):
     reward_function: str = ""
     """FILE.py:NAME or pkg://MODULE:NAME, VeRL's reward function for every row; if empty, verifier and chat reward."""
     own_data: str = ""
-    """Folder of prompts as VeRL reads them: math_train, chat_train, chat_val and `math_sets`; the paper's if empty."""
+    """Folder of prompts as VeRL reads them: math_train, chat_train, chat_val and `math_sets`; the preset's if empty."""
     math_sets: Annotated[Names, SOME] = MATH_SETS
     """Evaluation sets of the task to be kept, in percent correct; the first is drawn over the steps."""
     seed: int = 0
@@ -123,22 +118,38 @@ class LLMConfig(Settings):
     repeatable: bool = True
     """Whether each request has a seed of its own, so that a run repeats; vLLM draws such requests one by one."""
 
-    def beta(self, method_name: str) -> float:
-        """The coefficient of a method's regularizer: SMOLLM2's, or those that E.3 settles on."""
-        method_name = canonical(method_name)
-        if self.strata or self.name == "smollm2":  # answers of a few tokens, whose sum is small
-            return SMOLLM2.get(method_name, SMOLLM2["cokl"])
-        return 1e-3 if method_name in REVERSE_FAMILY else 1.0
+    def __post_init__(self) -> None:
+        """Raises InputError as `LLMConfig` says, and where only one of configuration and workload has a math stage."""
+        super().__post_init__()
+        if self.workload.math_stage:
+            require(self.math_steps > 0, "math_steps", "a number > 0", self.math_steps)
+        else:
+            require(self.math_steps == 0, "math_steps", f"0, since {self.name} has no math stage", self.math_steps)
 
     @property
-    def strata(self) -> bool:
-        """Whether the prompts are SmolLM2's: `math_sets` and the buffer's come from one set, by the base's answers."""
-        return not (self.model or self.own_data)
+    def workload(self) -> Workload:
+        """What the experiment is of: the workload of its name, or the paper's; SmolLM2's where nothing else is named.
+
+        Its prompts go with its starting model. With `own_data` they are one's own, with another model the paper's.
+        """
+        named = WORKLOADS.get(self.name, PAPER if self.model or self.own_data else SMOLLM2)
+        if self.own_data:
+            return replace(named, prompts=OWN_PROMPTS)
+        return replace(named, prompts=PAPERS_PROMPTS) if self.model else named
+
+    def beta(self, method_name: str) -> float:
+        """The coefficient of a method's regularizer."""
+        return self.workload.coefficients.get(canonical(method_name), self.workload.coefficient)
 
     @property
     def evaluation_sets(self) -> tuple[str, ...]:
         """Names of all sets that are evaluated on: files of prompts, and the data source of their rows."""
-        return (*self.math_sets, "chat_val")
+        return (*self.math_sets, *self.workload.chat_sets)
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """Names of all files of prompts: those that stages train on, and those that are evaluated on."""
+        return (*(["math_train"] if self.workload.math_stage else []), "chat_train", *self.evaluation_sets)
 
 
 _paper = partial(LLMConfig, device="cuda", accelerators=8, math_steps=200, repeatable=False)
@@ -179,4 +190,25 @@ PRESETS: dict[str, LLMConfig] = {
     ),
     "qwen3-1.7b": _paper("qwen3-1.7b", "Qwen/Qwen3-1.7B", chat_steps=600),
     "qwen3-4b": _paper("qwen3-4b", "Qwen/Qwen3-4B", chat_steps=600),
+    "open-questions": LLMConfig(
+        name="open-questions",
+        model="",
+        device="cpu",
+        accelerators=1,
+        math_steps=0,
+        chat_steps=24,
+        chat_batch=6,
+        learning_rate=4e-5,
+        buffer_prompts=24,
+        reference_group_size=64,
+        max_prompt_length=40,
+        max_response_length=8,
+        eval_samples=64,
+        eval_interval=8,
+        save_interval=8,
+        length="token-sum",
+        reward_model="",
+        reward_function="pkg://llm_bridge.experiment.open_questions:score",
+        math_sets=("trained", "held_out"),
+    ),
 }

@@ -104,11 +104,11 @@ def trained(config: LLMConfig, root: Path, name: str) -> Job:
 def math_job(config: LLMConfig, root: Path, model: Path | str) -> Job:
     """The math stage: GRPO from the starting model on verified mathematics (E.3).
 
-    Until there are strata, SmolLM2 is evaluated on the candidates that they are formed from.
+    Until there are strata, the model is evaluated on the candidates that they are formed from.
     """
     rows = {"RL": config.math_batch * config.group_size}
     values: dict[str, Any] = {"batch": config.math_batch, "lr": config.math_learning_rate}
-    if config.strata and not Path(prompts_file(config, root, "unknown")).is_file():
+    if config.workload.prompts.strata and not Path(prompts_file(config, root, "unknown")).is_file():
         values["val_files"] = [prompts_file(config, root, "candidates")]
         values["answers"] = str(root / "math" / "candidates")
     return _job(config, root, "math", model, ("training",), rows, config.math_steps, values)
@@ -133,10 +133,12 @@ def buffer_job(config: LLMConfig, root: Path, reference: Path) -> Job:
 def chat_job(config: LLMConfig, root: Path, reference: Path, method_name: str, beta: float | None = None) -> Job:
     """The chat stage with one method (E.3). beta: another than the configuration's, for a search."""
     method_name, streams = methods.get(method_name).name, methods.get(method_name).streams()
-    prompts = kl_prompts(config, method_name)
+    prompts, cached = kl_prompts(config, method_name), config.workload.cached_per_prompt
     rows = {"RL": config.chat_batch * config.group_size}
-    for stream in streams:
-        rows[f"KL, {stream}"] = prompts * (config.reference_group_size if stream == "reference" else config.group_size)
+    if "reference" in streams:
+        rows["KL, reference"] = prompts * (cached or config.reference_group_size)
+    if "rollout" in streams and not cached:  # else they are the RL rows
+        rows["KL, rollout"] = prompts * config.group_size
     values = {
         "train_files": prompts_file(config, root, "chat_train"),
         "lr": config.learning_rate,
@@ -147,11 +149,11 @@ def chat_job(config: LLMConfig, root: Path, reference: Path, method_name: str, b
         values |= {
             "method": method_name,
             "beta": config.beta(method_name) if beta is None else beta,
-            "kl_prompts": prompts,
+            **({"cached_per_prompt": cached} if cached else {"kl_prompts": prompts}),
             "buffer": str(root / "buffer.parquet"),
             "trainer_mode": "cokl_rewarded",
         }
-    kinds = ("training", "cokl") if streams else ("training",)
+    kinds = ("training", "training_prompts" if cached else "cokl") if streams else ("training",)
     name = method_name if beta is None else f"{method_name}-beta-{beta:g}"
     return _job(config, root, f"chat/{name}", reference, kinds, rows, config.chat_steps, values)
 
@@ -196,7 +198,7 @@ def _job(
     }
     values.setdefault("micro_batch", values["batch"] * values["group"])
     files = ["job", *kinds, config.device, *(["reward_model"] if config.reward_model else [])]
-    files += [] if config.model else ["smollm2"]
+    files += [*([] if config.model else ["smollm2"]), *config.workload.settings]
     overrides = [
         "hydra.searchpath=[pkg://llm_bridge]",
         f"+experiment/settings=[{','.join(files)}]",
@@ -212,9 +214,14 @@ def prompts_file(config: LLMConfig, root: Path, name: str) -> str:
 
 
 def kl_prompts(config: LLMConfig, method_name: str) -> int:
-    """Buffer prompts per update: each gives a group to every stream that the method weights; 0 for GRPO w/o KL."""
+    """Regularized prompts per update, each of which gives a group to every stream that the method weights.
+
+    0 for GRPO w/o KL, and all RL prompts where these are the regularized ones.
+    """
     streams = methods.get(method_name).streams()
-    return config.kl_groups // len(streams) if streams else 0
+    if not streams:
+        return 0
+    return config.chat_batch if config.workload.cached_per_prompt else config.kl_groups // len(streams)
 
 
 def check_overrides(overrides: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ from cokl.support.errors import InputError
 from cokl.support.files import read_json, write_parquet, write_text
 from cokl.support.results import WITHOUT_CONFIG, differences, require_own
 from llm_bridge.experiment import jobs
-from llm_bridge.experiment.config import BASE, MATH_SETS, REVISIONS, LLMConfig
+from llm_bridge.experiment.config import BASE, REVISIONS, LLMConfig
 from llm_bridge.experiment.logged import final_scores
 from llm_bridge.experiment.process import alone, run
 
@@ -68,7 +68,7 @@ class Experiment:
     def _given(self) -> Iterator[Path]:
         """Files of the user's that decide numbers: prompts, and a module with the reward function."""
         if self.config.own_data:
-            for name in ("math_train", "chat_train", *self.config.evaluation_sets):
+            for name in self.config.sets:
                 yield Path(jobs.prompts_file(self.config, self.root, name))
         where = self.config.reward_function.rpartition(":")[0]
         if where.startswith("pkg://"):
@@ -115,36 +115,36 @@ class Experiment:
 
     @property
     def reference(self) -> Path:
-        """The model after the math stage: the chat stage's start and its reference."""
-        return jobs.trained(self.config, self.root, BASE).model
+        """The chat stage's start and its reference: the model after the math stage, if there is one."""
+        math_stage = self.config.workload.math_stage
+        return jobs.trained(self.config, self.root, BASE).model if math_stage else Path(self.start)
 
     def prepare(self) -> None:
-        """The data sets, unless they are the user's own, and SmolLM2 where no other model is named."""
-        from llm_bridge.data.prepare import prepare
-
-        data = self.root / "data"
-        if self.config.model and not self.config.own_data:
+        """The prompts, unless they are the user's own, and SmolLM2 where no other model is named."""
+        data, write = self.root / "data", self.config.workload.prompts.write
+        if self.config.model and write:
             if not (data / "done").is_file():
                 _say("data")
-            prepare(data, self.data_dir)
+            write(data, self.config.seed, self.data_dir)
         if not self.config.model and not (data / "model" / "tokenizer_config.json").is_file():
-            from llm_bridge.experiment.smollm2 import tasks, weights
+            from llm_bridge.smollm2_weights import convert, find_weights, require_room
 
-            weights.require_room(self.root)
-            gguf = weights.find_weights()
+            require_room(self.root, self.config.name)
+            gguf = find_weights()
             _say("data and starting model")
-            if self.config.strata:
-                tasks.write_sets(data, self.config.seed)
-            weights.convert(gguf, data / "model")
+            if write:
+                write(data, self.config.seed, self.data_dir)
+            convert(gguf, data / "model")
 
     def train_math(self) -> None:
-        """The math stage, from the starting model."""
+        """The math stage, from the starting model; without one, what the chat stage starts from."""
         self.prepare()
         config, strata = self.fetched(), self.root / "data" / "unknown.parquet"
+        if not config.workload.math_stage:
+            return
         math = partial(jobs.math_job, config, self.root, config.model or self.start)
-        if config.strata and not (math().done and strata.is_file()):
-            from llm_bridge.experiment.smollm2.tasks import write_strata
-
+        write_strata = config.workload.prompts.strata
+        if write_strata and not (math().done and strata.is_file()):
             strata.unlink(missing_ok=True)  # another model's
             job = math()
             self.run(job)
@@ -155,7 +155,7 @@ class Experiment:
         self._train(math(), BASE)
 
     def fill_buffer(self) -> None:
-        """The reference-correct buffer, from the math-stage model.
+        """The reference-correct buffer.
 
         Raises InputError for an older model's buffer, and for a job that fails or leaves none.
         """
@@ -197,13 +197,12 @@ class Experiment:
         from llm_bridge.data.prepare import check_own
 
         if self.config.own_data:
-            names = ("math_train", "chat_train", *self.config.evaluation_sets)
-            check_own(Path(jobs.prompts_file(self.config, self.root, "")).parent, names)
-        elif self.config.model and not set(self.config.math_sets) <= set(MATH_SETS):
-            raise InputError(f"math_sets: expected some of {', '.join(MATH_SETS)}; prompts of your own need --own-data")
+            check_own(Path(jobs.prompts_file(self.config, self.root, "")).parent, self.config.sets)
+        elif self.config.model and not set(self.config.math_sets) <= set(known := self.config.workload.prompts.sets):
+            raise InputError(f"math_sets: expected some of {', '.join(known)}; prompts of your own need --own-data")
 
     def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:
-        """The math stage and what the chat runs need, in order, done or not, each with VeRL's configuration of it.
+        """The math stage, if any, and what the chat runs need, in order, done or not, each with VeRL's configuration.
 
         Raises InputError for prompts, settings and overrides that would be refused later, before any work.
         """
@@ -212,7 +211,7 @@ class Experiment:
 
         from llm_bridge.trainer.checks import look_at_settings
 
-        planned = [jobs.math_job(self.config, self.root, self.start)]
+        planned = [jobs.math_job(self.config, self.root, self.start)] if self.config.workload.math_stage else []
         if any(methods.get(method_name).streams() for method_name, _ in runs):
             planned.append(jobs.buffer_job(self.config, self.root, self.reference))
         planned += [jobs.chat_job(self.config, self.root, self.reference, *run) for run in runs]
@@ -243,7 +242,7 @@ class Experiment:
         routed = ("reward_router_address", "reward_model_tokenizer") if self.config.reward_model else ()
         function = load_function(name, **dict.fromkeys(routed))
         if self.config.own_data and not self.config.reward_model:
-            for source in ("math_train", "chat_train", *self.config.evaluation_sets):
+            for source in self.config.sets:
                 row = pd.read_parquet(jobs.prompts_file(self.config, self.root, source)).iloc[0]
                 truth = row["reward_model"]["ground_truth"]
                 judged(function, str(truth), row["data_source"], truth, row["extra_info"])
@@ -277,11 +276,10 @@ class Experiment:
                 path.unlink()
 
     def _draw_buffer_prompts(self) -> None:
-        """Buffer prompts: a seeded draw from the math training set (E.3), or all those of the strata."""
+        """Buffer prompts: a seeded draw from the workload's file, which is the math training set in the paper (E.3)."""
         import pandas as pd
 
-        drawn_from = "buffer_prompts" if self.config.strata else "math_train"
-        rows = pd.read_parquet(jobs.prompts_file(self.config, self.root, drawn_from))
+        rows = pd.read_parquet(jobs.prompts_file(self.config, self.root, self.config.workload.buffer_file))
         drawn = rows.sample(n=min(self.config.buffer_prompts, len(rows)), random_state=self.config.seed)
         write_parquet(drawn.reset_index(drop=True), self.root / "buffer" / "prompts.parquet")
 

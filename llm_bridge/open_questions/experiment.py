@@ -51,7 +51,7 @@ def smollm2_in(folder: Path) -> Path:
     Raises:
         InputError: the package is missing or its file is another, or the folder cannot be written.
     """
-    from llm_bridge.experiment.smollm2.weights import convert, find_weights
+    from llm_bridge.smollm2_weights import convert, find_weights
 
     if not (folder / "model").exists():
         convert(find_weights(), folder / "model")

@@ -23,7 +23,8 @@ def collect(config: LLMConfig, root: Path) -> Results:
     model = Path(config.model).name if config.model else config.name
     base_scores = final_scores(config, root, BASE)
     if not base_scores:
-        raise InputError(f"nothing to report in {root}: the math stage is not done; run cokl llm run first")
+        first = "the math stage" if config.workload.math_stage else "the first evaluation"
+        raise InputError(f"nothing to report in {root}: {first} is not done; run cokl llm run first")
     tables: dict[str, list[dict[str, Any]]] = {field.name: [] for field in fields(Results)}
     tables["scores"].append({"model": model, "method": BASE, "beta": 0.0, "main": 1, **base_scores})
     for described in sorted((root / "chat").glob("*/run.json"), key=_as_in_the_paper):
@@ -39,8 +40,9 @@ def collect(config: LLMConfig, root: Path) -> Results:
             continue
         evaluated = {0: base_scores, **{step: evaluation(config, row) for step, row in steps.items()}}
         tables["dynamics"] += [
-            {**method, "step": step, "math_val": row[config.math_sets[0]], "chat_val": row["chat_val"]}
-            | ({"distinct": row["distinct"]} if config.strata else {})
+            {**method, "step": step, "math_val": row[config.math_sets[0]]}
+            | {name: row[name] for name in config.workload.chat_sets}
+            | ({"distinct": row["distinct"]} if config.workload.counts_answers else {})
             for step, row in sorted(evaluated.items())
             if row
         ]

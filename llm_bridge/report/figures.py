@@ -5,6 +5,7 @@ from __future__ import annotations
 from figures.marks import Drawing, Panel, join, marks
 from figures.matplotlib_renderer import render
 from figures.style import Picture
+from llm_bridge.experiment.workloads import WORKLOADS
 from llm_bridge.report.results import Results
 from llm_bridge.report.tables import HEADERS, method_label
 
@@ -17,17 +18,21 @@ def draw(results: Results) -> dict[str, Picture]:
 def dynamics(results: Results) -> Drawing:
     """Math accuracy, chat reward and their mean over the steps of the chat stage, a line per method (E.6).
 
-    Where different right answers are counted, accuracy over their number stands in the mean's place.
+    Where different right answers are counted, accuracy over their number stands in the mean's place. A workload
+    without a chat set has no panel of it.
     """
-    rows = results.dynamics.assign(mean=(results.dynamics["math_val"] + results.dynamics["chat_val"]) / 2)
+    rows = results.dynamics
+    if not results.counts_answers:
+        rows = rows.assign(mean=(rows["math_val"] + rows["chat_val"]) / 2)
     first, model = HEADERS.get(results.math_columns[0], results.math_columns[0]), str(rows["model"].iloc[0])
-    last = ("distinct", "math_val") if "distinct" in rows else ("step", "mean")
+    last = ("distinct", "math_val") if results.counts_answers else ("step", "mean")
     drawn = {"math": ("step", "math_val"), "chat": ("step", "chat_val"), "last": last}
+    drawn = {panel: axes for panel, axes in drawn.items() if axes[1] in rows}
     labels = {"step": "Chat-stage step", "distinct": "Different right answers", "mean": "Mean of both"}
     labels |= {"math_val": f"{first} accuracy [%]", "chat_val": "Chat-Val reward"}
-    title = "SmolLM2-135M" if model == "smollm2" else model
+    title, middle = WORKLOADS[model].title if model in WORKLOADS else model, [*drawn][(len(drawn) - 1) // 2]
     panels = {
-        panel: Panel(x=labels[x], y=labels[y], x_limits=(0, None), title=title if panel == "chat" else "")
+        panel: Panel(x=labels[x], y=labels[y], x_limits=(0, None), title=title if panel == middle else "")
         for panel, (x, y) in drawn.items()
     }
     parts = [
@@ -36,10 +41,13 @@ def dynamics(results: Results) -> Drawing:
         for method, curve in rows.sort_values("step").groupby("method", sort=False)
     ]
     ends = rows[rows["step"] == rows.groupby("method")["step"].transform("max")]
-    math, chat = (
-        ", ".join(f"{method_label(row['method'])} {row[name]:.1f}" for _, row in ranked.iterrows())
+    at_end = {
+        name: ", ".join(f"{method_label(row['method'])} {row[name]:.1f}" for _, row in ranked.iterrows())
         for name in ("math_val", "chat_val")
+        if name in rows
         for ranked in [ends.sort_values(name, ascending=False)]
-    )
-    caption = f"Validation during the chat stage ({model}). {first} at the end: {math}. Chat-Val: {chat}."
+    }
+    caption = f"Validation during the chat stage ({model}). {first} at the end: {at_end['math_val']}."
+    if "chat_val" in at_end:
+        caption += f" Chat-Val: {at_end['chat_val']}."
     return Drawing(join(parts), panels, len(panels), 2.7, caption, letters=True)

@@ -26,14 +26,21 @@ class Results:
     """
 
     scores: pd.DataFrame
-    """Final evaluation, a row per (model, method, beta): `main`, `math_columns` (average@8 accuracy, in percent),
-    `chat_val` (mean reward), `share` (of the gradient, percent), and SmolLM2's `distinct` (right answers a prompt)."""
+    """Final evaluation, a row per (model, method, beta): `main`, `math_columns` (average@n accuracy, in percent),
+    `chat_val` (mean reward), `share` (of the gradient, percent), and `distinct` (right answers a prompt). A workload
+    may lack `chat_val` or `distinct`."""
     dynamics: pd.DataFrame
     """Validation during the chat stage, a row per (model, method, step) of main settings: `math_val`, the first of the
-    math columns, in percent, `chat_val` the mean reward, and `distinct`. Step 0 is before the first update."""
+    math columns, in percent, `chat_val` the mean reward, and `distinct`, as in `scores`. Step 0 is before the first
+    update."""
     zero_correct: pd.DataFrame
     """Current-policy rollout groups on regularization prompts over the whole chat stage, a row per (model, method):
     their number `groups` and the number `zero_correct_groups` of those without a correct response (E.4)."""
+
+    @property
+    def counts_answers(self) -> bool:
+        """Whether different right answers were counted. The sets then differ in kind, and have no average."""
+        return "distinct" in self.scores
 
     @property
     def math_columns(self) -> tuple[str, ...]:
@@ -50,7 +57,7 @@ def read_results(folder: Path) -> Results:
         read = {name: pd.read_csv(file) if file.exists() else pd.DataFrame() for name, file in files.items()}
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} holds a file that is no CSV table: {' '.join(str(error).split())[:120]}") from error
-    if lacking := [name for name in (*_SETTING, "chat_val") if name not in read["scores"]]:
+    if lacking := [name for name in _SETTING if name not in read["scores"]]:
         raise InputError(f"{folder / 'scores.csv'}: no column {lacking[0]!r}; make it anew with `cokl llm report`")
     return Results(**read)
 

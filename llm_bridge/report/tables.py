@@ -29,6 +29,8 @@ HEADERS = {
     "olympiad": "Olympiad",
     "known": "Known",
     "unknown": "Unknown",
+    "trained": "Trained",
+    "held_out": "Held out",
     "math_avg": "Math Avg.",
     "chat_val": "Chat-Val",
     "distinct": "Different right answers",
@@ -99,10 +101,10 @@ def result_tables(results: Results) -> list[Table]:
     math, order = results.math_columns, {BASE: 0, GRPO: 1}
     main = results.scores[results.scores["main"] == 1]
     main = main.sort_values("method", key=lambda names: names.map(order).fillna(2), kind="stable", ignore_index=True)
-    apart = "distinct" in main  # SmolLM2's strata, whose average would mix keeping with learning
-    shown = ["model", "method", *math, "chat_val", "distinct"]
+    apart = results.counts_answers
+    shown = [name for name in ("model", "method", *math, "chat_val", "distinct") if name in main]
     raw = main[shown] if apart else with_averages(main, math)
-    normalized, notes = raw.iloc[:0], ["known and unknown prompts have no average"]
+    normalized, notes = raw.iloc[:0], [f"{' and '.join(math)} prompts have no average"]
     try:
         if not apart:
             normalized, notes = normalize(main, math), reversed_anchors(main, math)

@@ -13,7 +13,7 @@ from cokl_cli.commands.llm import RunStages
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
 from llm_bridge.experiment.jobs import buffer_job, chat_job, command_line, environment, math_job, trained
-from llm_bridge.experiment.smollm2.minutes import told
+from llm_bridge.experiment.minutes import told
 
 
 def test_the_presets_of_short_answers_keep_the_equations_sum():
@@ -97,12 +97,14 @@ def test_smollm2_trains_each_method_at_its_own_choice():
 def test_a_run_lists_what_is_left_of_it_with_its_minutes(tmp_path):
     config = configurations.PRESETS["smollm2"]
     planned = [buffer_job(config, tmp_path, tmp_path), chat_job(config, tmp_path, tmp_path, "cokl")]
-    lines = told(planned, config).splitlines()
+    pace = config.workload.prompts.pace
+    assert pace is not None
+    lines = told(planned, config, pace).splitlines()
     assert lines[1] == "  buffer: 256 responses, about 2 minutes"  # 1:54 and 1:55 were measured
     assert lines[2] == "  chat/cokl: 24 steps of 64 rows, about 23 minutes"
     assert lines[3].startswith("  in all about 25 minutes on ")
     (tmp_path / "buffer.parquet").touch()
-    left = told(planned, config).splitlines()
+    left = told(planned, config, pace).splitlines()
     assert left[1] == lines[2]
     assert left[2].startswith("  in all about 23 minutes on ")
 
@@ -114,7 +116,9 @@ def test_the_minutes_of_the_math_stage_have_all_its_evaluations(tmp_path, interv
     evaluation 1,030, with two 1,156.
     """
     config = dataclasses.replace(configurations.PRESETS["smollm2"], eval_interval=interval)
-    line = told([math_job(config, tmp_path, "model")], config).splitlines()[1]
+    pace = config.workload.prompts.pace
+    assert pace is not None
+    line = told([math_job(config, tmp_path, "model")], config, pace).splitlines()[1]
     assert line == f"  math: 12 steps of 64 rows, about {minutes} minutes"
 
 

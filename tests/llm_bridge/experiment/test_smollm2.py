@@ -22,9 +22,10 @@ transformers = pytest.importorskip("transformers")
 from safetensors.numpy import load_file
 
 from cokl.support.errors import InputError
+from llm_bridge import smollm2_weights as weights
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.experiment.logged import evaluation
-from llm_bridge.experiment.smollm2 import tasks, weights
+from llm_bridge.experiment.smollm2 import tasks
 from llm_bridge.experiment.smollm2.tasks import score, write_sets, write_strata
 
 SETS = ("math_train", "candidates", "chat_train", "chat_val")
@@ -150,13 +151,13 @@ def test_too_little_memory_or_disk_is_one_line(monkeypatch, tmp_path):
     real = weights.shutil.disk_usage
     monkeypatch.setattr(weights, "MEMORY", 0.1)
     monkeypatch.setattr(weights.shutil, "disk_usage", lambda folder: real(folder)._replace(free=9_100_000_000))
-    weights.require_room(tmp_path / "not" / "there")
+    weights.require_room(tmp_path / "not" / "there", "smollm2")
     monkeypatch.setattr(weights.shutil, "disk_usage", lambda folder: real(folder)._replace(free=2_000_000_000))
     with pytest.raises(InputError, match=r"needs [\d.]+ GB of disk, and .* has 2.0 free"):
-        weights.require_room(tmp_path)
+        weights.require_room(tmp_path, "smollm2")
     monkeypatch.setattr(weights, "MEMORY", 1e6)
     with pytest.raises(InputError, match=r"needs 1e\+06 GB of memory, and this machine has"):
-        weights.require_room(tmp_path)
+        weights.require_room(tmp_path, "smollm2")
 
 
 def test_a_disk_that_becomes_full_is_one_line(tmp_path):

@@ -48,13 +48,13 @@ def find_weights() -> Path:
     return path
 
 
-def require_room(folder: Path) -> None:
-    """Raises InputError where a run in `folder` would lack memory or disk."""
+def require_room(folder: Path, preset: str) -> None:
+    """Raises InputError where a run of a preset in `folder` would lack memory or disk."""
     if (memory := memory_in_gigabytes()) < MEMORY:
-        raise InputError(f"the preset smollm2 needs {MEMORY:g} GB of memory, and this machine has {memory:.1f}")
+        raise InputError(f"the preset {preset} needs {MEMORY:g} GB of memory, and this machine has {memory:.1f}")
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if (disk := shutil.disk_usage(there).free / 1e9) < DISK:
-        raise InputError(f"the preset smollm2 needs {DISK:g} GB of disk, and {there} has {disk:.1f} free; give --out")
+        raise InputError(f"the preset {preset} needs {DISK:g} GB of disk, and {there} has {disk:.1f} free; give --out")
 
 
 def convert(gguf: Path, folder: Path) -> None:

@@ -7,24 +7,23 @@ from collections.abc import Sequence
 
 from llm_bridge.experiment.config import LLMConfig
 from llm_bridge.experiment.jobs import Job
-from llm_bridge.experiment.smollm2.tasks import SIZES
+from llm_bridge.experiment.workloads import Pace
 
-START, ROW, RESPONSE = 80.0, 0.75, 0.16
-"""Seconds of a job's start, of a row that is sampled and trained on, and of an evaluated response."""
 MACHINE = "an idle AMD EPYC with one thread, where this was measured; OMP_NUM_THREADS=2 takes three quarters of that"
 
 
-def told(jobs: Sequence[Job], config: LLMConfig) -> str:
+def told(jobs: Sequence[Job], config: LLMConfig, pace: Pace) -> str:
     """A line for every job that is not done, with its minutes, and one with their sum."""
-    candidates, chat = SIZES["easy"] + SIZES["hard"], SIZES["chat_val"]
-    evaluation = config.eval_samples * (candidates // 2 + chat) * RESPONSE
+    evaluation = config.eval_samples * pace.evaluated * pace.response
     lines, total = [], 0.0
     for job in jobs:
         rows = sum(job.rows.values())
-        seconds = START + (job.steps * ROW or RESPONSE) * rows
+        seconds = pace.start + (job.steps * pace.row or pace.response) * rows
         seconds += math.ceil(job.steps / config.eval_interval) * evaluation
         if job.name == "math":  # evaluated once more, on the candidates
-            seconds += START + config.eval_samples * candidates * RESPONSE
+            seconds += pace.start + config.eval_samples * pace.candidates * pace.response
+        elif job.steps and not config.workload.math_stage:  # and before its first step
+            seconds += evaluation
         if not job.done:
             what = f"{job.steps} steps of {rows} rows" if job.steps else f"{rows} responses"
             lines.append(f"  {job.name}: {what}, about {seconds / 60:.0f} minutes")

@@ -1,0 +1,129 @@
+"""What an experiment is of, beside its numbers: the workloads, the paper's, SmolLM2's and the open questions'.
+
+All in which they differ is a field here, and nothing else asks which one it is. A new one is a `Workload` of this file,
+with its numbers as a preset in `config.py`; its prompts and its rewards are a module of their own. No heavy imports.
+
+Assumption beyond the paper: prompts and rewards of the last two are ours, see `smollm2` and `open_questions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MATH_SETS = ("math_val", "math500", "olympiad")
+"""The sets of mathematics that the paper's models are evaluated on, which are also the columns of score tables."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a workload's jobs take on a CPU, with SmolLM2: seconds, and the numbers of evaluated prompts."""
+
+    start: float
+    """Of a job."""
+    row: float
+    """Of a row that is sampled and trained on."""
+    response: float
+    """Of an evaluated or cached response."""
+    evaluated: int
+    """Prompts of all evaluation sets."""
+    candidates: int = 0
+    """Prompts that the math-stage model answers once more, for its strata."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Where a workload's prompts are from. The default is prompts of one's own, of which nothing is known."""
+
+    write: Callable[[Path, int, Path | None], None] | None = None
+    """Writes them into a folder, for a seed, from local copies of their sources; None where they are there already."""
+    sets: tuple[str, ...] = ()
+    """Their evaluation sets, of which `math_sets` names some."""
+    strata: Callable[[Path, Path, int], None] | None = None
+    """Makes these sets and the buffer's prompts of the set `candidates`, by the answers of the math-stage model."""
+    pace: Pace | None = None
+
+
+def _paper(folder: Path, seed: int, data_dir: Path | None) -> None:
+    """The paper's sets are the same for every seed."""
+    from llm_bridge.data.prepare import prepare
+
+    prepare(folder, data_dir)
+
+
+def _sums(folder: Path, seed: int, data_dir: Path | None) -> None:
+    from llm_bridge.experiment.smollm2.tasks import write_sets
+
+    write_sets(folder, seed)
+
+
+def _strata(answers: Path, folder: Path, buffer_prompts: int) -> None:
+    from llm_bridge.experiment.smollm2.tasks import write_strata
+
+    write_strata(answers, folder, buffer_prompts)
+
+
+def _questions(folder: Path, seed: int, data_dir: Path | None) -> None:
+    """The open questions are the same for every seed."""
+    from llm_bridge.experiment.open_questions import write_sets
+
+    write_sets(folder)
+
+
+OWN_PROMPTS = Prompts()
+PAPERS_PROMPTS = Prompts(_paper, MATH_SETS)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What an experiment is of. The default is the paper's."""
+
+    title: str = ""
+    """What pictures call it; as the model is called, if empty."""
+    prompts: Prompts = PAPERS_PROMPTS
+    coefficients: Mapping[str, float] = field(default_factory=lambda: {"reverse_kl": 1e-3, "correct_reverse_kl": 1e-3})
+    """Of regularizers, by the method's name."""
+    coefficient: float = 1.0
+    """Of all others."""
+    math_stage: bool = True
+    """Whether there is one, whose model is the reference; else the reference is the starting model."""
+    chat_sets: tuple[str, ...] = ("chat_val",)
+    """Evaluation sets of the new task."""
+    cached_per_prompt: int = 0
+    """Cached responses that each RL prompt brings, where these are the regularized ones; 0 where others are."""
+    settings: tuple[str, ...] = ()
+    """Files of `settings/` that its jobs have beside those of all."""
+
+    @property
+    def counts_answers(self) -> bool:
+        """Whether different right answers to a prompt of the first set are among its scores."""
+        return self.prompts.strata is not None or self.cached_per_prompt > 0
+
+    @property
+    def buffer_file(self) -> str:
+        """The prompts that the buffer's are drawn from: what the strata leave for it, else the first stage's own."""
+        if self.prompts.strata:
+            return "buffer_prompts"
+        return "math_train" if self.math_stage else "chat_train"
+
+
+PAPER = Workload()
+SMOLLM2 = Workload(
+    title="SmolLM2-135M",
+    prompts=Prompts(_sums, ("known", "unknown"), _strata, Pace(80.0, 0.75, 0.16, evaluated=98, candidates=132)),
+    coefficients={"correct_forward_kl": 0.003},  # the best on its selection seed, as the others
+    coefficient=0.01,
+)
+OPEN_QUESTIONS = Workload(
+    title="SmolLM2-135M, open questions",
+    prompts=Prompts(_questions, ("trained", "held_out")),
+    coefficients={},
+    coefficient=0.01,
+    math_stage=False,
+    chat_sets=(),
+    cached_per_prompt=8,
+    settings=("open_questions",),
+)
+WORKLOADS = {"smollm2": SMOLLM2, "open-questions": OPEN_QUESTIONS}
+"""By the preset's name; the paper's is that of all others."""
