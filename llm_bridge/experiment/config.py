@@ -48,7 +48,7 @@ class LLMConfig(Settings):
     """
 
     name: str
-    """How the command line calls it."""
+    """How the command line calls it; a workload with this name is what it is of."""
     model: str
     """The starting model: a name on the hub or a folder; empty for SmolLM2-135M-Instruct from its package."""
     device: Literal["cuda", "cpu"]
@@ -102,7 +102,7 @@ class LLMConfig(Settings):
         "token-mean",
         "Eq. 13 is a sum. Over 7,000 tokens, beside a GRPO loss that is a token mean and under a gradient clip of 1, "
         "the chat signal may be drowned. A mean makes the regularizer weaker by about the length of a response. The "
-        "preset of short answers, smollm2, keeps the sum",
+        "presets of short answers, smollm2 and open-questions, keep the sum",
     )
     """How the regularizer reduces a response's log-probabilities: their sum, or their mean over tokens."""
     reward_model: str = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"

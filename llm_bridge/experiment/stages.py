@@ -198,7 +198,7 @@ class Experiment:
 
         if self.config.own_data:
             check_own(Path(jobs.prompts_file(self.config, self.root, "")).parent, self.config.sets)
-        elif self.config.model and not set(self.config.math_sets) <= set(known := self.config.workload.prompts.sets):
+        elif not set(self.config.math_sets) <= set(known := self.config.workload.prompts.sets):
             raise InputError(f"math_sets: expected some of {', '.join(known)}; prompts of your own need --own-data")
 
     def check(self, runs: Sequence[ChatRun]) -> list[tuple[jobs.Job, DictConfig]]:

@@ -1,9 +1,8 @@
-"""What an experiment is of, beside its numbers: the workloads, the paper's, SmolLM2's and the open questions'.
+"""What an experiment is of, beside its numbers: the paper's workload, SmolLM2's and the open questions'.
 
-All in which they differ is a field here, and nothing else asks which one it is. A new one is a `Workload` of this file,
-with its numbers as a preset in `config.py`; its prompts and its rewards are a module of their own. No heavy imports.
-
-Assumption beyond the paper: prompts and rewards of the last two are ours, see `smollm2` and `open_questions`.
+All in which they differ is a field here, and no other module asks which one it has. A new one is a `Workload` of this
+file, and a preset in `config.py` with its numbers and its reward function; what it asks is a module of its own, as
+`smollm2/tasks.py` and `open_questions.py`. No heavy imports.
 """
 
 from __future__ import annotations
