@@ -77,11 +77,13 @@ def test_every_setting_of_the_loop_is_verls(chat, setting):
 
 def test_the_optimizer_is_the_loops(chat, monkeypatch):
     """As a step of the loop uses it, on the toy."""
-    norms = []
-    clip = torch.nn.utils.clip_grad_norm_
-    monkeypatch.setattr(
-        "torch.nn.utils.clip_grad_norm_", lambda given, norm: norms.append(norm) or clip(given, norm)
-    )  # fmt: skip
+    norms, clip = [], torch.nn.utils.clip_grad_norm_
+
+    def recorded(parameters, norm: float) -> torch.Tensor:
+        norms.append(norm)
+        return clip(parameters, norm)
+
+    monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", recorded)
     tokenizer = toy.make_tokenizer()
     cached = Buffer(torch.full((1, 4, 2), tokenizer.eos_token_id), torch.ones(1, 4))
     settings = dataclasses.replace(LOOP, prompts=1, group=2, cached=2, length=2)
