@@ -180,6 +180,14 @@ def test_the_rows_have_rewards_of_one_form():
     assert PRESETS["smollm2"].reward_function == f"pkg://{tasks.__name__}:{score.__name__}"
 
 
+def test_the_minutes_count_the_prompts_that_there_are(folders):
+    """Half of the candidates are evaluated, the others are the buffer's or nobody's."""
+    pace = PRESETS["smollm2"].workload.prompts.pace
+    assert pace is not None
+    candidates, chat = (len(pd.read_parquet(folders[0] / f"{name}.parquet")) for name in ("candidates", "chat_val"))
+    assert (pace.candidates, pace.evaluated) == (candidates, candidates // 2 + chat)
+
+
 def test_different_right_answers_are_those_to_known_prompts():
     measured = {"val/known/mean@8": 0.5, "val/unknown/mean@8": 0.25, "val/chat_val/mean@8": 0.75}
     logged = {**measured, "val/known/distinct@8": 2.5, "val/unknown/distinct@8": 1.5}
