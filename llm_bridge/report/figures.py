@@ -21,11 +21,11 @@ def dynamics(results: Results) -> Drawing:
     Where different right answers are counted, accuracy over their number stands in the mean's place. A workload
     without a chat set has no panel of it.
     """
-    rows = results.dynamics
-    if not results.counts_answers:
+    rows, counted = results.dynamics, "distinct" in results.dynamics
+    if not counted:
         rows = rows.assign(mean=(rows["math_val"] + rows["chat_val"]) / 2)
     first, model = HEADERS.get(results.math_columns[0], results.math_columns[0]), str(rows["model"].iloc[0])
-    last = ("distinct", "math_val") if results.counts_answers else ("step", "mean")
+    last = ("distinct", "math_val") if counted else ("step", "mean")
     drawn = {"math": ("step", "math_val"), "chat": ("step", "chat_val"), "last": last}
     drawn = {panel: axes for panel, axes in drawn.items() if axes[1] in rows}
     labels = {"step": "Chat-stage step", "distinct": "Different right answers", "mean": "Mean of both"}

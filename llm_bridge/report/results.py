@@ -38,11 +38,6 @@ class Results:
     their number `groups` and the number `zero_correct_groups` of those without a correct response (E.4)."""
 
     @property
-    def counts_answers(self) -> bool:
-        """Whether different right answers were counted. The sets then differ in kind, and have no average."""
-        return "distinct" in self.scores
-
-    @property
     def math_columns(self) -> tuple[str, ...]:
         """Which columns of `scores` are math benchmarks: those that are nothing else."""
         return tuple(str(name) for name in self.scores if name not in (*_SETTING, "chat_val", "distinct", "share"))

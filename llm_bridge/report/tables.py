@@ -101,7 +101,7 @@ def result_tables(results: Results) -> list[Table]:
     math, order = results.math_columns, {BASE: 0, GRPO: 1}
     main = results.scores[results.scores["main"] == 1]
     main = main.sort_values("method", key=lambda names: names.map(order).fillna(2), kind="stable", ignore_index=True)
-    apart = results.counts_answers
+    apart = "distinct" in main  # where right answers are counted, the sets differ in kind, and have no average
     shown = [name for name in ("model", "method", *math, "chat_val", "distinct") if name in main]
     raw = main[shown] if apart else with_averages(main, math)
     normalized, notes = raw.iloc[:0], [f"{' and '.join(math)} prompts have no average"]
