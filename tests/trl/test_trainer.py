@@ -11,6 +11,7 @@ import pytest
 import torch
 
 pytest.importorskip("trl")  # in a folder of its own: with a current TRL beside it VeRL does not start
+from cokl import methods, regularizers
 from cokl.support.errors import InputError
 from llm_bridge.buffer.buffer import Buffer, model_fingerprint
 from tests.trl import world
@@ -62,8 +63,20 @@ def split(responses: list[list[int]]) -> list[list[list[int]]]:
     return [responses[at : at + world.GROUP] for at in range(0, len(responses), world.GROUP)]
 
 
-@pytest.mark.parametrize("method", ["cokl", "cokl_without_term1", "reverse_kl", "entropy"])
-def test_the_gradient_over_accumulated_micro_batches_is_the_definitions(root, method):
+FRESH = ["cokl", "cokl_floor", "cokl_without_term1", "reverse_kl", "correct_reverse_kl", "jensen_shannon", "entropy"]
+"""Methods for which answers to the buffer's prompts are sampled: all that there are."""
+
+
+def test_every_method_has_a_gradient_test():
+    known = {name: methods.get(name) for name in (*regularizers.names(), "cokl_floor")}
+    assert {name for name, method in known.items() if "rollout" in method.streams()} == set(FRESH)
+    assert {name for name, method in known.items() if method.streams() == ("reference",)} == set(CACHED)
+
+
+@pytest.mark.parametrize("method", FRESH)
+def test_the_gradient_over_accumulated_micro_batches_is_the_definitions(root, method, monkeypatch):
+    """Four answers to a prompt, so that two may be right."""
+    monkeypatch.setattr(world, "GROUP", 4)
     trainer = world.make_trainer(root, cokl_method=method)
     record = trained(trainer)
     assert [number for number, _, _ in record.sampled] == [0, 0, 1, 1]
@@ -73,7 +86,10 @@ def test_the_gradient_over_accumulated_micro_batches_is_the_definitions(root, me
         assert found < TOLERANCE
 
 
-@pytest.mark.parametrize("method", ["replay", "forward_kl"])
+CACHED = ["correct_forward_kl", "forward_kl"]
+
+
+@pytest.mark.parametrize("method", CACHED)
 def test_a_method_of_cached_answers_samples_none(root, method):
     """Its prompts are those that CoKL's engine is asked, in the same order."""
     order = trained(world.make_trainer(root))

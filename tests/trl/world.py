@@ -8,6 +8,8 @@ at a time.
 from __future__ import annotations
 
 import copy
+import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,8 +170,26 @@ def _score(costs: Sequence[float], now: Sequence[float], before: Sequence[float]
     return definitions.score_function(costs, definitions.clipped_ratios(now, before, 0.2))
 
 
+def _correct_reverse_kl(
+    fresh: Sequence[float], now: Sequence[float], before: Sequence[float], of_start: Sequence[float]
+) -> list[float]:
+    """Of each right answer its share, times its log-ratio less the mean of the other right ones'."""
+    shares, weights = definitions.gamma(now, before, fresh, 0.2), [0.0] * len(fresh)
+    for one, share in enumerate(shares):
+        others = [place for place in range(len(fresh)) if place != one and shares[place]]
+        if share and others:
+            mean = sum(shares[k] * (now[k] - of_start[k]) for k in others) / sum(shares[k] for k in others)
+            weights[one] = share * (now[one] - of_start[one] - mean)
+    return weights
+
+
+def _half_log_of_mixture(now: Sequence[float], of_start: Sequence[float]) -> list[float]:
+    """Jensen-Shannon's cost, log(pi / m) / 2."""
+    return [0.5 * math.log(2 / (1 + math.exp(b - a))) for a, b in zip(now, of_start, strict=True)]
+
+
 DEFINITIONS: dict[str, Weigh] = {
-    "replay": lambda cached, fresh, now, before, of_start: (_correct(cached, -1), [0.0] * len(fresh)),
+    "correct_forward_kl": lambda cached, fresh, now, before, of_start: (_correct(cached, -1), [0.0] * len(fresh)),
     "forward_kl": lambda cached, fresh, now, before, of_start: ([-1 / len(cached)] * len(cached), [0.0] * len(fresh)),
     "cokl_without_term1": lambda cached, fresh, now, before, of_start: (
         [0.0] * len(cached),
@@ -184,7 +204,21 @@ DEFINITIONS: dict[str, Weigh] = {
         _score([a - b for a, b in zip(now, of_start, strict=True)], now, before),
     ),
     "entropy": lambda cached, fresh, now, before, of_start: ([0.0] * len(cached), _score(now, now, before)),
+    "jensen_shannon": lambda cached, fresh, now, before, of_start: (
+        [0.0] * len(cached),
+        _score(_half_log_of_mixture(now, of_start), now, before),
+    ),
+    "correct_reverse_kl": lambda cached, fresh, now, before, of_start: (
+        [0.0] * len(cached),
+        _correct_reverse_kl(fresh, now, before, of_start),
+    ),
 }
+
+
+def _gate(cached: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]]) -> float:
+    """How far the fresh answers' correctness is below the cached ones', over all prompts of a step (Eq. 19)."""
+    before, now = (statistics.mean(verdict for group in groups for verdict in group) for groups in (cached, fresh))
+    return max(before - now, 0.0)
 
 
 def twin(root: Path, trainer: CoKLGRPOTrainer | None = None) -> Any:
@@ -225,6 +259,8 @@ def expected(
         [[float(scored(weights, prompt, ids).sum()) for ids in responses] for prompt, responses in asked]
         for weights in (generated, start)
     )
+    verdicts = [[float(is_right(ids)) for ids in responses] for responses in fresh]
+    gate = _gate([group.rewards.tolist() for group in groups], verdicts) if method.endswith("_floor") else 0.0
     model.load_state_dict(step.weights)
     total, added = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for (prompt, ids, advantage), past in zip(step.rl, old, strict=True):
@@ -237,11 +273,12 @@ def expected(
             for ids, mask in zip(group.response_ids, group.masks, strict=True)
         ]
         rows = [(token_log_probs(model, prompts[place], ids), len(ids)) for ids in responses]
-        verdicts = [float(is_right(ids)) for ids in responses]
-        now = [float(row.detach().sum()) for row, _ in rows]
-        weights = DEFINITIONS[method](group.rewards.tolist(), verdicts, now, before[place], reference[place])
-        for (row, tokens), weight in zip([*cached, *rows], [*weights[0], *weights[1]], strict=True):
+        now, right_before = [float(row.detach().sum()) for row, _ in rows], group.rewards.tolist()
+        weigh = DEFINITIONS[method.removesuffix("_floor")]
+        weights = weigh(right_before, verdicts[place], now, before[place], reference[place])
+        pull = [-gate * verdict / len(right_before) for verdict in right_before] + [0.0] * len(rows)  # Eq. 20
+        for (row, tokens), weight, of_floor in zip([*cached, *rows], [*weights[0], *weights[1]], pull, strict=True):
             mean = tokens if length == "token-mean" else 1
-            added = added + BETA * weight * row.sum() / mean / len(groups)
+            added = added + (BETA * weight + of_floor) * row.sum() / mean / len(groups)
     (total + added).backward()
     return flat(model), float(added.detach())
