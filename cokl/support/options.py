@@ -105,7 +105,7 @@ def require_types(config: Any, prefix: str) -> None:
             if get_origin(hint) is tuple:
                 members = [getattr(one, "__name__", str(one)) for one in get_args(hint) if one is not ...]
                 kind = f"a tuple of {', '.join(members)}"
-            remedy = f"; write {tuple(value)!r}" if isinstance(value, list) else ""
+            remedy = f"; write {tuple(value)!r}" if isinstance(value, list) and get_origin(hint) is tuple else ""
             require(False, f"{prefix}{name}", kind, f"{value!r}{remedy}")
         for number in value if isinstance(value, tuple) else (value,):
             require(not isinstance(number, float) or math.isfinite(number), f"{prefix}{name}", "finite numbers", number)

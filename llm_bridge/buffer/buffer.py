@@ -198,14 +198,14 @@ class Buffer:
             InputError: there is none, its rows are refused, or it belongs to another model.
         """
         if not path.is_file():
-            raise InputError(f"no buffer at {path}; build it first (docs/how-to/verl.md, step 2)")
+            raise InputError(f"no buffer at {path}; build it first (step 2 of docs/how-to/verl.md or trl.md)")
         table = read_rows(path, SCHEMA.names)
         of_model = table.schema.metadata or {}
         model, temperature = of_model.get(b"model", b"").decode(), of_model.get(b"temperature", b"1").decode()
         if model != fingerprint:
             raise InputError(
                 f"the buffer {path} was sampled from another model ({model[:12] or 'not named'}) than the one in "
-                f"training ({fingerprint[:12]}); build it from this model (`cokl llm buffer`)"
+                f"training ({fingerprint[:12]}); build it from this model (step 2 of docs/how-to/verl.md or trl.md)"
             )
         return cls(groups_of(table, path), fingerprint, float(temperature))
 

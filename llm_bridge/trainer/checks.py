@@ -288,6 +288,9 @@ def _of_buffer(
         expected = f"at most the {len(groups)} prompts that the buffer has for {settings.method.name}"
         yield _refusal("cokl.kl_prompts", expected, settings.kl_prompts, len(groups))
     members = [row for group in buffer.groups for row in zip(group.response_ids, group.rewards, strict=True)]
+    if settings.cached_per_prompt > buffer.group_size:
+        expected = f"at most {buffer.group_size}, the responses that the buffer has to a prompt; 0 brings all of them"
+        yield _refusal("cokl.cached_per_prompt", expected, settings.cached_per_prompt, 0)
     correct = max((len(ids) for ids, reward in members if reward), default=0)
     if "rollout" in streams and rollout.response_length < correct:
         why = "tokens of the longest correct cached response: fresh ones that are cut off count as wrong"

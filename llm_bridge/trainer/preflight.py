@@ -7,6 +7,7 @@ start.
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import traceback
@@ -18,6 +19,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from pyarrow import parquet as pq
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+from verl.utils.reward_score import default_compute_score
 
 from cokl.support.errors import InputError
 from llm_bridge.buffer.buffer import CachedGroup, prompt_key
@@ -109,13 +111,14 @@ def warnings(config: DictConfig) -> Iterator[str]:
 def _of_data(
     config: DictConfig, settings: RegularizationSettings | None, groups: Sequence[CachedGroup]
 ) -> Iterator[Refusal]:
-    """Training prompts that are no text, and a buffer that has none of those that are to be regularized.
+    """Training prompts that are not there or no text, and a buffer that has none of those that are to be regularized.
 
     Local Parquet files are looked at, others not. settings: None where a buffer is made.
     """
-    files = config.data.train_files
-    given = [files] if isinstance(files, str) else files or []
-    tables = [pq.ParquetFile(file) for file in map(Path, given) if file.suffix == ".parquet" and file.is_file()]
+    given, tables = _files(config), _tables(config)
+    for file in given:
+        if re.fullmatch(r"[^:]+\.(parquet|jsonl?)", file) and not Path(file).expanduser().exists():
+            yield Refusal(f"data.train_files: expected files, got {file}, which is not there")
     media = {config.data.get(f"{kind}_key", f"{kind}s") for kind in ("image", "video", "audio")}
     for table in tables:
         there = [name for name in table.schema_arrow.names if name in media]
@@ -135,6 +138,17 @@ def _of_data(
         print(f"cokl: {share}: they have cached responses", flush=True)
     else:
         yield Refusal(f"cokl.buffer: {share}; build it from prompts of these files, with their ground_truth")
+
+
+def _files(config: DictConfig) -> list[str]:
+    files = config.data.train_files
+    return [files] if isinstance(files, str) else list(files or ())
+
+
+def _tables(config: DictConfig) -> list[pq.ParquetFile]:
+    """The local Parquet files among the training files."""
+    files = map(Path, _files(config))
+    return [pq.ParquetFile(file) for file in files if file.suffix == ".parquet" and file.is_file()]
 
 
 def _of_template(config: DictConfig, groups: Sequence[CachedGroup]) -> Iterator[Refusal]:
@@ -172,6 +186,7 @@ def _of_function(
     custom = config.reward.custom_reward_function
     options = dict(custom.get("reward_kwargs") or {})
     if not custom.path:
+        yield from _of_built_in(config, groups)
         return
     routed = ("reward_router_address", "reward_model_tokenizer") if config.reward.reward_model.enable else ()
     try:
@@ -195,3 +210,29 @@ def _of_function(
                 verdict = ("wrong", "correct")[int(stored)]
                 yield Refusal(f"cokl.buffer: a cached response is stored as {verdict} and {said}")
                 return
+
+
+def _of_built_in(config: DictConfig, groups: Sequence[CachedGroup]) -> Iterator[Refusal]:
+    """Data for which VeRL has no reward function of its own, where the command names none.
+
+    Agent loops other than VeRL's may bring a score themselves. So may a reward model; an older option that names a
+    function has a refusal of its own.
+    """
+    loops = {config.actor_rollout_ref.rollout.agent.default_agent_loop, *(group.extra_info.get(AGENT) for group in groups)}
+    names, tables = ["data_source", "reward_model"], _tables(config)
+    named = OmegaConf.select(config, "custom_reward_function.path") or config.reward.reward_model.enable
+    if named or loops - {"single_turn_agent", "tool_agent", None} or any(AGENT in table.schema_arrow.names for table in tables):
+        return
+    truths = {group.data_source: group.ground_truth for group in groups}
+    for table in tables:
+        if set(names) <= set(table.schema_arrow.names):
+            rows = table.read(columns=names).to_pylist()
+            truths |= {row["data_source"]: row["reward_model"]["ground_truth"] for row in rows}
+    for source, truth in truths.items():
+        try:
+            default_compute_score(source, "", truth)
+        except NotImplementedError:
+            expected = f"a file with a reward function: VeRL has none of its own for the data_source {source!r}"
+            yield Refusal(f"reward.custom_reward_function.path: expected {expected}, got null")
+        except Exception:  # noqa: S112  it has one, whatever that thinks of an empty answer
+            continue

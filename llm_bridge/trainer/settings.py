@@ -44,7 +44,9 @@ class RegularizationSettings:
 
         Raises InputError for an unknown name, a value out of its range, and a method that adds nothing to the RL loss.
         """
-        node: Any = OmegaConf.to_container(config.get("cokl") or OmegaConf.create(), resolve=True)
+        given = config.get("cokl") or OmegaConf.create()
+        require(isinstance(given, DictConfig), "cokl", "options of its own, such as +cokl.method=replay", given)
+        node: Any = OmegaConf.to_container(given, resolve=True)
         known = [known.name for known in fields(cls)]
         for name, value in node.items():
             got = f"an unknown name{did_you_mean(name, known)}"

@@ -47,6 +47,9 @@ def of_config(
     if not training and args.cokl_kl_prompts > len(groups):
         expected = f"at most the {len(groups)} prompts that the buffer has for {method.name}"
         yield f"cokl_kl_prompts: expected {expected}, got {args.cokl_kl_prompts}"
+    if args.cokl_cached_per_prompt > buffer.group_size:
+        expected = f"at most {buffer.group_size}, the answers that the buffer has to a prompt; 0 brings all of them"
+        yield f"cokl_cached_per_prompt: expected {expected}, got {args.cokl_cached_per_prompt}"
     if not training and args.cokl_kl_prompts % args.world_size:
         yield f"cokl_kl_prompts: expected a multiple of {args.world_size} processes, got {args.cokl_kl_prompts}"
     if method.compares_with_reference and args.sync_ref_model:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 pytest.importorskip("verl")
 
-from tests.llm_bridge.test_how_to import TAUGHT, blocks, follow, logged, write_responses
-from tests.llm_bridge.toy import answer, make_toy
+from tests.llm_bridge.test_how_to import TAUGHT, blocks, follow, logged
+from tests.llm_bridge.toy import make_toy
 
 pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("only_cluster")]
 
@@ -22,20 +21,18 @@ PROMPTS, VALIDATION, CACHED, FRESH, PER_PROMPT = 64, 8, 32, 5, 2
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """What the reader has: a model that knows several answers to each prompt, prompts, samples, the page's scripts."""
+    """What the reader has: a model that knows several answers to each prompt, prompts, the page's scripts. Every fourth
+    training prompt asks for a total that no two numbers of the model's make, so that no response to it is right.
+    """
     root = tmp_path_factory.mktemp("diversity")
     make_toy(root, TAUGHT)
-    random = np.random.default_rng(0)
     known = pd.read_parquet(root / "math_train.parquet").assign(data_source="sums")
-    known[:PROMPTS].to_parquet(root / "new_task.parquet")
+    asked = known[:PROMPTS].copy()
+    asked["reward_model"] = [
+        told | {"ground_truth": "1000"} if row % 4 == 0 else told for row, told in enumerate(asked["reward_model"])
+    ]
+    asked.to_parquet(root / "new_task.parquet")
     known[PROMPTS : PROMPTS + VALIDATION].to_parquet(root / "old_task.parquet")
-    answers = []
-    for row, asked in enumerate(known["reward_model"][:PROMPTS]):  # every fourth prompt has no right response
-        total = int(asked["ground_truth"])
-        for first in random.integers(1, total, CACHED):
-            wrong = row % 4 == 0 or random.random() < 0.3
-            answers.append((row, answer(first, total - first + wrong)))
-    write_responses(root, "new_task", answers)
     (root / "my_reward.py").write_text(blocks("python", PAGE)[0])
     (root / "grpo.sh").write_text(blocks("bash")[0])
     return root
@@ -58,9 +55,15 @@ def said() -> Any:
 
 
 def test_the_runs_are_regularized_on_their_own_prompts(followed):
-    metrics = logged(followed, "diverse")
-    assert metrics["cokl/not_regularized"] == 1 / 4
-    assert metrics["cokl/kl_rows"] == PROMPTS * 3 / 4 * (PER_PROMPT + FRESH)
+    """But for those of which the buffer has no correct response."""
+    buffer, metrics = pd.read_parquet(followed / "buffer.parquet"), logged(followed, "diverse")
+    assert len(buffer) == PROMPTS * CACHED
+    asked = buffer.assign(prompt=buffer["prompt"].astype(str))
+    solved = asked.groupby(["prompt", "ground_truth"])["reward"].max()
+    assert len(solved) == PROMPTS
+    assert metrics["cokl/not_regularized"] == pytest.approx(1 - solved.mean())
+    assert solved.mean() <= 3 / 4
+    assert metrics["cokl/kl_rows"] == solved.sum() * (PER_PROMPT + FRESH)
     assert abs(metrics["cokl/loss"]) > 0
 
 

@@ -13,11 +13,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 pytest.importorskip("verl")
 
+from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.trainer.rows import AGENT
+from tests.llm_bridge import tools
 from tests.llm_bridge.toy import answer, make_tokenizer, make_toy
 
 pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("only_cluster")]
@@ -27,7 +31,7 @@ IMPORT = PAGE.with_name("responses.md")
 LIMIT = 1500.0
 TAUGHT = 300
 """Steps that the reader's model was taught for: some of its answers are right, and all end."""
-NEW, OLD, FRESH = 64, 32, 5
+NEW, OLD, FRESH, TOOLED = 64, 32, 5, 3
 
 
 def blocks(language: str, page: Path = PAGE) -> list[str]:
@@ -117,10 +121,41 @@ def test_the_command_is_checked_before_it_is_started(followed):
     assert "cokl: nothing is refused" in (followed / "page.log").read_text()
 
 
-def test_eight_options_more_train_with_added_rows(followed):
+def test_six_options_more_train_with_added_rows(followed):
     metrics = logged(followed, "cokl")
-    assert metrics["cokl/kl_rows"] == 7 * (FRESH + FRESH)
-    assert abs(metrics["cokl/loss"]) > 0
-    assert 0 <= metrics["cokl/zero_correct"] <= 1
+    assert metrics["cokl/kl_rows"] == 8 * FRESH
+    assert metrics["cokl/loss"] > 0  # a negative log-likelihood
     assert 0 < metrics["cokl/gradient_share"] <= 1
     assert any(name.startswith("val-core/math_train/") for name in metrics)
+
+
+def test_a_row_added_for_a_prompt_with_tools_runs_its_agent_loop_with_what_its_tools_are_told(followed):
+    """A real step. Only the buffer's prompts have tools: every call is an added row's, one between its two turns."""
+    tokenizer, told = make_tokenizer(), followed / "told"
+    told.mkdir()
+    groups = []
+    for number, row in enumerate(pd.read_parquet(followed / "old_task.parquet").to_dict("records")[:TOOLED]):
+        prompt, truth = [dict(message) for message in row["prompt"]], int(row["reward_model"]["ground_truth"])
+        texts = [answer(1, truth - 1), answer(2, truth - 1)]
+        ids = [np.array([*tokenizer(text)["input_ids"], tokenizer.eos_token_id]) for text in texts]
+        asked = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+        extra = {AGENT: "tool_agent", "tools_kwargs": {tools.NAME: {"create_kwargs": {"number": number}}}}
+        masks = [np.array([1, 0] + [1] * (len(row) - 2)) for row in ids]
+        verdicts = np.array([1, 0])
+        groups.append(CachedGroup(prompt, "old", str(truth), np.array(asked), ids, verdicts, extra, masks))
+    Buffer(tuple(groups), model_fingerprint(followed / "model")).save(followed / "tooled.parquet")
+    (followed / "tools.yaml").write_text(json.dumps(tools.configuration(told)))
+    own = "llm_bridge.cpu,llm_bridge.plugin,tests.llm_bridge.tools"
+    options = (
+        "trainer.total_training_steps=1 trainer.experiment_name=tools trainer.default_local_dir=$OUT/tools "
+        "trainer.val_before_train=False trainer.test_freq=-1 trainer.v1.trainer_mode=cokl +cokl.method=cokl "
+        f"+cokl.buffer=$OUT/tooled.parquet +cokl.kl_prompts={TOOLED} data.max_response_length=64 "
+        "actor_rollout_ref.rollout.multi_turn.tool_config_path=$OUT/tools.yaml "
+        f"actor_rollout_ref.rollout.multi_turn.format={tools.NAME} actor_rollout_ref.rollout.multi_turn.max_assistant_turns=2"
+    )
+    exports = f"export PYTHONPATH={Path.cwd()} VERL_USE_EXTERNAL_MODULES={own}", blocks("bash")[1].splitlines()[1]
+    done = follow(followed, "tools", *exports, f"bash grpo.sh $ON_CPU {options}")
+    assert done.returncode == 0, done.stdout[-3000:]
+    calls = [json.loads(file.read_text())["number"] for file in told.iterdir()]
+    assert sorted(calls) == [number for number in range(TOOLED) for _ in range(FRESH)]
+    assert logged(followed, "tools")["cokl/kl_rows"] == TOOLED * (2 + FRESH)

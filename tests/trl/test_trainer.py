@@ -75,15 +75,19 @@ def test_every_method_has_a_gradient_test():
 
 @pytest.mark.parametrize("method", FRESH)
 def test_the_gradient_over_accumulated_micro_batches_is_the_definitions(root, method, monkeypatch):
-    """Four answers to a prompt, so that two may be right."""
+    """Four answers to a prompt, so that two may be right. The floor has a seed that opens its gate in a step."""
     monkeypatch.setattr(world, "GROUP", 4)
-    trainer = world.make_trainer(root, cokl_method=method)
+    floor, gates = method == "cokl_floor", []
+    trainer = world.make_trainer(root, cokl_method=method, seed=4 if floor else 3)
     record = trained(trainer)
     assert [number for number, _, _ in record.sampled] == [0, 0, 1, 1]
     for number in (0, 1):
         _, prompts, responses = record.sampled[2 * number + 1]
-        found = error(record, number, number, drawn(root, prompts), split(responses), method, world.twin(root, trainer))
-        assert found < TOLERANCE
+        groups, fresh = drawn(root, prompts), split(responses)
+        assert error(record, number, number, groups, fresh, method, world.twin(root, trainer)) < TOLERANCE
+        verdicts = [[world.is_right(ids) for ids in answers] for answers in fresh]
+        gates.append(world.opened([group.rewards.tolist() for group in groups], verdicts))
+    assert any(gates) or not floor
 
 
 CACHED = ["correct_forward_kl", "forward_kl"]
@@ -302,6 +306,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cokl_beta": "1e-3"}, "cokl_beta: expected a number > 0"),
     ({"cokl_kl_prompts": 0}, "cokl_kl_prompts: expected a whole number of at least 1"),
     ({"cokl_kl_prompts": 4}, "cokl_kl_prompts: expected at most the 3 prompts"),
+    ({"cokl_cached_per_prompt": 4}, "cokl_cached_per_prompt: expected at most 3, the answers that the buffer has"),
     ({"cokl_prompts": "mine"}, "cokl_prompts: expected buffer or training"),
     ({"cokl_prompts": "training"}, "no training prompt has the messages and the ground_truth"),
     ({"cokl_prompts": "training", "num_iterations": 2}, "cokl_prompts: training expects"),

@@ -215,8 +215,8 @@ DEFINITIONS: dict[str, Weigh] = {
 }
 
 
-def _gate(cached: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]]) -> float:
-    """How far the fresh answers' correctness is below the cached ones', over all prompts of a step (Eq. 19)."""
+def opened(cached: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]]) -> float:
+    """The gate of Eq. 19: how far the fresh answers' correctness is below the cached ones', over a step's prompts."""
     before, now = (statistics.mean(verdict for group in groups for verdict in group) for groups in (cached, fresh))
     return max(before - now, 0.0)
 
@@ -260,7 +260,7 @@ def expected(
         for weights in (generated, start)
     )
     verdicts = [[float(is_right(ids)) for ids in responses] for responses in fresh]
-    gate = _gate([group.rewards.tolist() for group in groups], verdicts) if method.endswith("_floor") else 0.0
+    gate = opened([group.rewards.tolist() for group in groups], verdicts) if method.endswith("_floor") else 0.0
     model.load_state_dict(step.weights)
     total, added = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for (prompt, ids, advantage), past in zip(step.rl, old, strict=True):

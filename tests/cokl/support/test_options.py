@@ -76,6 +76,7 @@ def test_what_has_its_types_passes():
         ({"scale": None}, "lab.scale: expected float, got None"),
         ({"betas": (0.1, "b")}, "lab.betas: expected a tuple of float, got (0.1, 'b')"),
         ({"names": ["a"]}, "lab.names: expected a tuple of str, got ['a']; write ('a',)"),
+        ({"scale": [0.1]}, "lab.scale: expected float, got [0.1]"),
         ({"mode": "fast"}, "lab.mode: expected exact or sampled, got 'fast'"),
         ({"inner": 1}, "lab.inner: expected settings by name, got 1"),
         ({"scale": float("nan")}, "lab.scale: expected finite numbers, got nan"),

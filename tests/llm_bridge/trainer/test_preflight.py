@@ -251,7 +251,30 @@ WRONG: list[tuple[list[str], str, str]] = [
     ),
     (["data.train_files=ROOT/images.parquet"], "data.train_files: expected prompts of text, as a buffer's are", ""),
     (["reward.reward_model.enable=True", f"{FUNCTION}=null"], "raw logit would decide", ""),
+    ([f"{FUNCTION}=null"], "VeRL has none of its own for the data_source 'math_train', got null", ""),
+    (["data.train_files=/none.parquet"], "data.train_files: expected files, got /none.parquet, which is not there", ""),
+    (["+cokl.cached_per_prompt=5"], "at most 4, the responses that the buffer has to a prompt", "cokl.cached_per_prompt=0"),
 ]  # fmt: skip
+
+
+def test_a_node_of_another_kind_is_refused(made):
+    """`+cokl=replay`, as VeRL's own options of one word may suggest."""
+    given = [option for option in options(made) if not option.startswith("+cokl.")]
+    for mode in ("cokl", "cokl_buffer"):
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            found = refusals(compose("ppo_trainer", [*given, f"{MODE}={mode}", "+cokl=replay"]))
+        assert [refusal.reason for refusal in found] == [
+            "cokl: expected options of its own, such as +cokl.method=replay, got replay"
+        ]
+
+
+def test_verls_own_reward_function_is_not_refused_where_it_has_one(made):
+    rows = pd.read_parquet(made / "math_train.parquet")
+    rows.assign(data_source="openai/gsm8k").to_parquet(made / "gsm8k.parquet")
+    mode = f"{MODE}=cokl_buffer", "~cokl.method", "~cokl.kl_prompts", "cokl.buffer=ROOT/new.parquet", f"{FUNCTION}=null"
+    assert refusals(configuration(made, *mode, "data.train_files=ROOT/gsm8k.parquet")) == []
+    (refusal,) = refusals(configuration(made, *mode))
+    assert "VeRL has none of its own for the data_source 'math_train'" in refusal.reason
 
 
 @pytest.mark.parametrize(("overrides", "message", "remedy"), WRONG)
