@@ -87,7 +87,8 @@ class BufferTrainer(PPOTrainerSync):
         groups = []
         for answers in members.values():
             if len(answers) != expected:
-                raise InputError(f"a prompt got {len(answers)} of its {expected} responses; run the same command again")
+                failed = "the agent loop or the reward function failed for the others, and VeRL has logged its errors"
+                raise InputError(f"a prompt got {len(answers)} of its {expected} responses: {failed}")
             first = answers[0]
             groups.append(
                 CachedGroup(

@@ -84,7 +84,7 @@ def refusals(config: DictConfig) -> list[Refusal]:
     mode = config.trainer.v1.trainer_mode
     trainer = TRAINER_REGISTRY.get(mode, object)
     if issubclass(trainer, BufferTrainer):
-        return [*sampling(config), *_of_data(config, None, ()), *_of_function(config)]
+        return [*sampling(config), *_of_data(config, None, ()), *_of_lengths(config), *_of_function(config)]
     found, settings, groups = look(config)
     if not issubclass(trainer, CoKLTrainer):
         reason = f"trainer.v1.trainer_mode: expected cokl, got {mode}, with which cokl.* has no effect"
@@ -157,15 +157,42 @@ def _of_template(config: DictConfig, groups: Sequence[CachedGroup]) -> Iterator[
     looked_at = [group for group in groups if group.extra_info.get(AGENT, default) == "single_turn_agent"]
     if not looked_at:
         return
-    tokenizer, arguments = _tokenizer(config), config.data.get("apply_chat_template_kwargs") or {}
-    tokenizer.chat_template = config.actor_rollout_ref.model.get("custom_chat_template") or tokenizer.chat_template
-    asked = [group.prompt for group in looked_at]
-    ids = tokenizer.apply_chat_template(asked, return_dict=False, add_generation_prompt=True, **arguments)
+    ids = _prompt_ids(config, _tokenizer(config), [group.prompt for group in looked_at])
     others = sum(now != group.prompt_ids.tolist() for now, group in zip(ids, looked_at, strict=True))
     if others:
         expected = "expected the template, and its arguments, that the buffer was made with"
         count = f"{others} of its {len(looked_at)} prompts have"
         yield Refusal(f"cokl.buffer: {count} other tokens than this run's chat template gives; {expected}")
+
+
+def _of_lengths(config: DictConfig) -> Iterator[Refusal]:
+    """Prompts of which VeRL would cut off the beginning, and the starting model answer the rest.
+
+    Those of other agent loops than VeRL's first are not looked at.
+    """
+    data, rollout = config.data, config.actor_rollout_ref.rollout
+    if data.get("filter_overlong_prompts") or rollout.agent.default_agent_loop != "single_turn_agent":
+        return
+    tokenizer, name, longest = _tokenizer(config), data.get("prompt_key", "prompt"), 0
+    for table in _tables(config):
+        if name in table.schema_arrow.names and AGENT not in table.schema_arrow.names:
+            for batch in table.iter_batches(1024, columns=[name]):
+                prompts = [prompt for prompt in batch[name].to_pylist() if isinstance(prompt, list)]
+                longest = max(longest, *map(len, _prompt_ids(config, tokenizer, prompts)), 0)
+    if longest > rollout.prompt_length:
+        expected = f"at least {longest}, tokens of the longest prompt: VeRL cuts off the beginning of a longer one"
+        reason = f"data.max_prompt_length: expected {expected}, got {rollout.prompt_length}"
+        yield Refusal(reason, f"data.max_prompt_length={longest}")
+
+
+def _prompt_ids(config: DictConfig, tokenizer: Any, prompts: Sequence[Any]) -> list[list[int]]:
+    """The tokens of prompts in messages, by this run's chat template."""
+    arguments = config.data.get("apply_chat_template_kwargs") or {}
+    tokenizer.chat_template = config.actor_rollout_ref.model.get("custom_chat_template") or tokenizer.chat_template
+    ids: list[list[int]] = tokenizer.apply_chat_template(
+        list(prompts), return_dict=False, add_generation_prompt=True, **arguments
+    )
+    return ids
 
 
 def _tokenizer(config: DictConfig) -> Any:
@@ -194,7 +221,11 @@ def _of_function(
     except InputError as error:
         yield Refusal(f"reward.custom_reward_function: {error}")
         return
-    if settings is None or not groups or config.reward.reward_model.enable:
+    if config.reward.reward_model.enable:
+        return
+    if settings is None:
+        yield from _of_first_answer(config, function, options)
+    if settings is None or not groups:
         return
     tokenizer = _tokenizer(config)
     for group in groups[:JUDGED_GROUPS]:
@@ -212,16 +243,35 @@ def _of_function(
                 return
 
 
+def _of_first_answer(config: DictConfig, function: Callable[..., Any], options: dict[str, Any]) -> Iterator[Refusal]:
+    """A reward function that fails on the first training prompt's own answer, whatever the answer says.
+
+    An error that a text without the expected form may cause is none: the model's answers may all have it.
+    """
+    names = ["data_source", "reward_model"]
+    for table in _tables(config)[:1]:
+        there = [name for name in (*names, "extra_info") if name in table.schema_arrow.names]
+        first = next(table.iter_batches(1, columns=there), None) if set(names) <= set(there) else None
+        for row in [] if first is None else first.to_pylist():
+            truth = row["reward_model"]["ground_truth"]
+            try:
+                judged(function, str(truth), row["data_source"], truth, row.get("extra_info") or {}, **options)
+            except InputError as error:
+                if isinstance(error.__cause__, KeyError | TypeError | NameError | ImportError | NotImplementedError):
+                    yield Refusal(f"reward.custom_reward_function: {error}")
+
+
 def _of_built_in(config: DictConfig, groups: Sequence[CachedGroup]) -> Iterator[Refusal]:
     """Data for which VeRL has no reward function of its own, where the command names none.
 
     Agent loops other than VeRL's may bring a score themselves. So may a reward model; an older option that names a
     function has a refusal of its own.
     """
-    loops = {config.actor_rollout_ref.rollout.agent.default_agent_loop, *(group.extra_info.get(AGENT) for group in groups)}
     names, tables = ["data_source", "reward_model"], _tables(config)
     named = OmegaConf.select(config, "custom_reward_function.path") or config.reward.reward_model.enable
-    if named or loops - {"single_turn_agent", "tool_agent", None} or any(AGENT in table.schema_arrow.names for table in tables):
+    default = config.actor_rollout_ref.rollout.agent.default_agent_loop
+    loops = {default, *(group.extra_info.get(AGENT, default) for group in groups)}
+    if named or loops - {"single_turn_agent", "tool_agent"} or any(AGENT in one.schema_arrow.names for one in tables):
         return
     truths = {group.data_source: group.ground_truth for group in groups}
     for table in tables:
@@ -234,5 +284,5 @@ def _of_built_in(config: DictConfig, groups: Sequence[CachedGroup]) -> Iterator[
         except NotImplementedError:
             expected = f"a file with a reward function: VeRL has none of its own for the data_source {source!r}"
             yield Refusal(f"reward.custom_reward_function.path: expected {expected}, got null")
-        except Exception:  # noqa: S112  it has one, whatever that thinks of an empty answer
+        except Exception:  # it has one, whatever that thinks of an empty answer
             continue

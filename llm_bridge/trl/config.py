@@ -36,14 +36,17 @@ class CoKLGRPOConfig(GRPOConfig):
     cokl_cached_per_prompt: int = _option(0, "Cached answers that a prompt brings, drawn in each step; 0: all.")
     cokl_correct_above: float = _option(0.5, "An answer whose reward is above it counts as correct.")
 
+    _taken = False  # without a type, so that it is no option
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(bool(self.cokl_buffer), "cokl_buffer", "a file", "nothing")
         method = methods.get(str(self.cokl_method))
         require(bool(method.streams()), "cokl_method", "a regularizer (plain RL is GRPOTrainer)", method.name)
         self.cokl_method = method.name
-        _require_number("cokl_beta", self.cokl_beta, self.cokl_beta != 0, "a number > 0")
-        _require_number("cokl_correct_above", self.cokl_correct_above, True, "a number", least=-math.inf)
+        expected = "a number from 1e-38 to 1e38, which weights in float32 can be"
+        _require_number("cokl_beta", self.cokl_beta, expected, least=1e-38, most=1e38)
+        _require_number("cokl_correct_above", self.cokl_correct_above, "a number")
         for name, least in (("cokl_kl_prompts", 1), ("cokl_cached_per_prompt", 0)):
             value = getattr(self, name)
             whole = isinstance(value, int) and not isinstance(value, bool)
@@ -51,8 +54,20 @@ class CoKLGRPOConfig(GRPOConfig):
         for name, values in (("cokl_prompts", get_args(Prompts)), ("cokl_length", get_args(Length))):
             require(getattr(self, name) in values, name, " or ".join(values), repr(getattr(self, name)))
 
+    def take(self) -> None:
+        """A CoKLGRPOTrainer has these options, and regularizes."""
+        self._taken = True
 
-def _require_number(name: str, value: Any, further: bool, expected: str, least: float = 0.0) -> None:
+    def get_warmup_steps(self, num_training_steps: int) -> int:
+        """Transformers', which a trainer asks for before its first step: TRL's own would train without the regularizer.
+
+        Raises InputError unless a CoKLGRPOTrainer has taken this configuration.
+        """
+        require(self._taken, "trainer", "CoKLGRPOTrainer with a CoKLGRPOConfig", "another, that trains plain RL")
+        return int(super().get_warmup_steps(num_training_steps))
+
+
+def _require_number(name: str, value: Any, expected: str, least: float = -math.inf, most: float = math.inf) -> None:
     """YAML reads 1e-3 as a text."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    require(is_number and math.isfinite(value) and value >= least and further, name, expected, repr(value))
+    require(is_number and math.isfinite(value) and least <= value <= most, name, expected, repr(value))

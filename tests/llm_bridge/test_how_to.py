@@ -151,7 +151,8 @@ def test_a_row_added_for_a_prompt_with_tools_runs_its_agent_loop_with_what_its_t
         "trainer.val_before_train=False trainer.test_freq=-1 trainer.v1.trainer_mode=cokl +cokl.method=cokl "
         f"+cokl.buffer=$OUT/tooled.parquet +cokl.kl_prompts={TOOLED} data.max_response_length=64 "
         "actor_rollout_ref.rollout.multi_turn.tool_config_path=$OUT/tools.yaml "
-        f"actor_rollout_ref.rollout.multi_turn.format={tools.NAME} actor_rollout_ref.rollout.multi_turn.max_assistant_turns=2"
+        f"actor_rollout_ref.rollout.multi_turn.format={tools.NAME} "
+        "actor_rollout_ref.rollout.multi_turn.max_assistant_turns=2"
     )
     exports = f"export PYTHONPATH={Path.cwd()} VERL_USE_EXTERNAL_MODULES={own}", blocks("bash")[1].splitlines()[1]
     done = follow(followed, "tools", *exports, f"bash grpo.sh $ON_CPU {options}")

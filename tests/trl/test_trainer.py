@@ -302,8 +302,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cokl_buffer": "none.parquet"}, "no buffer at"),
     ({"cokl_method": "ckol"}, "did you mean cokl"),
     ({"cokl_method": "grpo"}, "cokl_method: expected a regularizer"),
-    ({"cokl_beta": 0.0}, "cokl_beta: expected a number > 0"),
-    ({"cokl_beta": "1e-3"}, "cokl_beta: expected a number > 0"),
+    ({"cokl_beta": 0.0}, "cokl_beta: expected a number from 1e-38 to 1e38"),
+    ({"cokl_beta": 1e-50}, "cokl_beta: expected a number from 1e-38 to 1e38"),
+    ({"cokl_beta": "1e-3"}, "cokl_beta: expected a number from 1e-38 to 1e38"),
     ({"cokl_kl_prompts": 0}, "cokl_kl_prompts: expected a whole number of at least 1"),
     ({"cokl_kl_prompts": 4}, "cokl_kl_prompts: expected at most the 3 prompts"),
     ({"cokl_cached_per_prompt": 4}, "cokl_cached_per_prompt: expected at most 3, the answers that the buffer has"),
@@ -336,6 +337,15 @@ def test_a_config_without_a_regularizer_is_refused(root):
 
     with pytest.raises(InputError, match="args: expected a CoKLGRPOConfig, got GRPOConfig"):
         CoKLGRPOTrainer(str(root / "model"), world.right, GRPOConfig(output_dir=str(root / "out"), use_cpu=True))
+
+
+def test_trls_own_trainer_with_the_regularizers_config_is_refused_before_its_first_step(root):
+    """It would train plain RL, with the regularizer's options in its log."""
+    from trl import GRPOTrainer
+
+    trainer = world.make_trainer(root, kind=GRPOTrainer)
+    with pytest.raises(InputError, match="trainer: expected CoKLGRPOTrainer with a CoKLGRPOConfig, got another"):
+        trainer.train()
 
 
 def test_another_models_buffer_and_another_template_are_refused(root):

@@ -69,7 +69,7 @@ def is_right(ids: Any) -> bool:
     return len(TOKENIZER.decode(list(ids), skip_special_tokens=True)) % 2 == 0
 
 
-def make_trainer(root: Path, rows: Sequence[str] = NEW * 4, **options: Any) -> CoKLGRPOTrainer:
+def make_trainer(root: Path, rows: Sequence[str] = NEW * 4, kind: Any = CoKLGRPOTrainer, **options: Any) -> Any:
     """On ROOT's model. options: of the config, but model, peft_config, reward_funcs and callbacks of the trainer."""
     names = ("model", "peft_config", "eval_dataset", "callbacks", "reward_funcs")
     own = {"model": str(root / "model"), "reward_funcs": right} | {
@@ -85,9 +85,7 @@ def make_trainer(root: Path, rows: Sequence[str] = NEW * 4, **options: Any) -> C
     }  # fmt: skip
     truths = [str(OLD.index(text)) if text in OLD else "new" for text in rows]
     data = {"prompt": [messages(text) for text in rows], "ground_truth": truths}
-    return CoKLGRPOTrainer(
-        args=CoKLGRPOConfig(**settings | options), train_dataset=datasets.Dataset.from_dict(data), **own
-    )
+    return kind(args=CoKLGRPOConfig(**settings | options), train_dataset=datasets.Dataset.from_dict(data), **own)
 
 
 @dataclass

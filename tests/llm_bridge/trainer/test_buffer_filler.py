@@ -72,7 +72,9 @@ def test_a_verdict_is_the_functions_own_under_a_penalty_on_length(groups):
 
 
 def test_a_prompt_that_lost_a_response_ends_the_making_of_a_buffer(groups):
-    with pytest.raises(InputError, match="a prompt got 1 of its 2 responses; run the same command again"):
+    with pytest.raises(
+        InputError, match="a prompt got 1 of its 2 responses: the agent loop or the reward function failed"
+    ):
         groups(expected=2)
 
 

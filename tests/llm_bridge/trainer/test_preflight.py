@@ -29,7 +29,7 @@ from llm_bridge.command import MODULES, PREFLIGHT, check_program, check_version,
 from llm_bridge.trainer.checks import ACCEPTED, Refusal, accepted, draw_order, look
 from llm_bridge.trainer.preflight import end, refusals
 from llm_bridge.trainer.settings import row_multiple
-from tests.llm_bridge.toy import answer, make_toy
+from tests.llm_bridge.toy import answer, make_tokenizer, make_toy
 
 MAIN = "verl.trainer.main_ppo"
 main_ppo = importlib.import_module(MAIN)
@@ -77,6 +77,8 @@ def made(tmp_path_factory) -> Path:
         "    return {'score': float(sum(numbers) == int(ground_truth))}\n\n\n"
         "def other(**told):\n    return 0.0\n\n\ndef lacking(**told):\n    return {'points': 1.0}\n\n\n"
         "def raising(**told):\n    raise KeyError('answer')\n\n\n"
+        "def picky(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    return float(solution_str.split('####')[1] == ground_truth)\n\n\n"
         "def worded(data_source, solution_str, ground_truth, extra_info, word):\n"
         "    return right(data_source, solution_str, ground_truth)\n\n\n"
         "def short(solution_str, ground_truth):\n    return right('', solution_str, ground_truth)\n\n\n"
@@ -253,7 +255,7 @@ WRONG: list[tuple[list[str], str, str]] = [
     (["reward.reward_model.enable=True", f"{FUNCTION}=null"], "raw logit would decide", ""),
     ([f"{FUNCTION}=null"], "VeRL has none of its own for the data_source 'math_train', got null", ""),
     (["data.train_files=/none.parquet"], "data.train_files: expected files, got /none.parquet, which is not there", ""),
-    (["+cokl.cached_per_prompt=5"], "at most 4, the responses that the buffer has to a prompt", "cokl.cached_per_prompt=0"),
+    (["+cokl.cached_per_prompt=5"], "at most 4, the responses that the buffer has to", "cokl.cached_per_prompt=0"),
 ]  # fmt: skip
 
 
@@ -266,6 +268,33 @@ def test_a_node_of_another_kind_is_refused(made):
         assert [refusal.reason for refusal in found] == [
             "cokl: expected options of its own, such as +cokl.method=replay, got replay"
         ]
+
+
+@pytest.mark.parametrize(
+    ("option", "message", "remedy"),
+    [
+        (["reward.custom_reward_function.name=raising"], "got KeyError: 'answer'", ""),
+        (["reward.custom_reward_function.name=lacking"], "got KeyError: 'score'", ""),
+        (["reward.custom_reward_function.name=picky"], "", ""),
+        (
+            ["data.max_prompt_length=5"],
+            "tokens of the longest prompt: VeRL cuts off the",
+            "data.max_prompt_length=LONGEST",
+        ),
+        (["data.max_prompt_length=5", "data.filter_overlong_prompts=True"], "", ""),
+    ],
+)
+def test_a_buffer_that_could_not_be_made_right_is_refused_before_anything_is_sampled(made, option, message, remedy):
+    """A function that fails on any answer, and prompts that VeRL would shorten; `picky` asks for a form."""
+    mode = f"{MODE}=cokl_buffer", "~cokl.method", "~cokl.kl_prompts", "cokl.buffer=ROOT/new.parquet"
+    found = refusals(configuration(made, *mode, *option))
+    assert len(found) == bool(message)
+    tokenizer = make_tokenizer()
+    prompts = [list(prompt) for prompt in pd.read_parquet(made / "math_train.parquet")["prompt"]]
+    ids = [tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False) for prompt in prompts]
+    for refusal in found:
+        assert message in refusal.reason
+        assert refusal.remedy == remedy.replace("LONGEST", str(max(map(len, ids))))
 
 
 def test_verls_own_reward_function_is_not_refused_where_it_has_one(made):
