@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from benchmarks import actor
+from benchmarks import actor, engines
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +39,47 @@ def test_the_script_prints_every_figure():
     assert all(value > 0 for value in figures("sweep: # s, # times its matrix products alone"))
     assert all(value > 0 for value in figures(r"the CPU's: # s on \d+ cores, # times the device's"))
     assert figures("metrics beside the CPU's: at most # apart, # in the median") == [0, 0]
+    for engine in engines.PACKAGES:
+        assert printed.count(f"{engine}: not run, without ") == 1
+
+
+ALIKE = {"cokl/kl_rows": 48.0, "cokl/loss": 7.5, "actor/grad_norm": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        ({}, 0),
+        ({"cokl/loss": 7.6}, 0),
+        ({"cokl/loss": 7.7}, 1),
+        ({"actor/grad_norm": 0.26}, 1),
+        ({"actor/grad_norm": float("nan")}, 1),
+        ({"cokl/kl_rows": 47.0}, 1),
+        (None, 1),
+    ],
+)
+def test_an_engines_step_is_compared_with_the_first_ones(change, differs, capsys):
+    found = None if change is None else ALIKE | change
+    assert engines.apart("megatron", found, ALIKE, close=0.02) == differs
+    assert "megatron: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("engine", engines.OPTIONS)
+def test_the_command_of_every_engine_is_composed_and_not_refused(engine, tmp_path):
+    """As it is on GPUs; the run itself needs the engine's packages."""
+    pytest.importorskip("verl")
+    from hydra import compose, initialize_config_module
+
+    from llm_bridge.trainer.preflight import refusals
+    from tests.llm_bridge.toy import make_toy
+
+    make_toy(tmp_path, 0)
+    engines.write_world(tmp_path, str(tmp_path / "model"))
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", engines.options(tmp_path, str(tmp_path / "model"), engine, "cuda"))
+    assert refusals(config) == []
+    told = config.actor_rollout_ref.actor.strategy, config.actor_rollout_ref.rollout.name
+    assert told == {"megatron": ("megatron", "vllm"), "sglang": ("fsdp", "sglang")}.get(engine, ("fsdp", "vllm"))
 
 
 def test_an_update_does_not_depend_on_its_micro_batches():
