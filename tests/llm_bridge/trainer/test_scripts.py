@@ -47,6 +47,9 @@ EXPECTED = {
     "grpo_trainer/run_qwen3_vl_8b_fsdp": AS_THEY_ARE,
 }
 
+KEEPS_ITS_SUBJECT = {"rollout_correction/run_qwen2_5_7b_fsdp"}
+"""Of those with a block: weights of sequences, the correction that it is about, stay; `bypass_mode` goes."""
+
 
 def scripts() -> dict[str, list[str]]:
     """Options by script."""
@@ -102,3 +105,6 @@ def test_the_page_counts_them():
     alone, block, refused = (list(EXPECTED.values()).count(how) for how in (AS_THEY_ARE, BLOCK, NOT))
     assert f"added to {len(EXPECTED)} of VeRL's example scripts" in page
     assert f"{alone} start as they are, {block} with one block, {refused} not." in page
+    lost = [name for name, how in EXPECTED.items() if how == BLOCK and name not in KEEPS_ITS_SUBJECT]
+    assert (len(lost), block) == (9, 10)
+    assert "In nine of the ten the block removes the script's own subject." in page
