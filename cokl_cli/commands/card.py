@@ -36,7 +36,7 @@ class Card:
         from cokl.support.statistics import markdown_table
         from cokl_cli import card
         from cokl_cli.regularizer_check import require_trainable
-        from cokl_cli.results import CARD
+        from cokl_cli.report.results import CARD
         from figures import matplotlib_renderer, style
 
         own = registered_in(self.file)

@@ -15,7 +15,7 @@ from cokl.support.verdicts import screen
 from cokl_cli.commands.bandit import LabOptions, command_of
 from cokl_cli.commands.report import HtmlReport
 from cokl_cli.presets import preset_among, settings_among
-from cokl_cli.results import sources
+from cokl_cli.report.results import sources
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from cokl.support.files import read_json
 from cokl.support.results import read_config
 from cokl.support.statistics import plain_markdown_table
 from cokl.support.verdicts import Evidence
-from cokl_cli.results import Judged, finished, sources
+from cokl_cli.report.results import Judged, finished, sources
 
 RECORD, PAGE = "REPRODUCTION.json", "REPRODUCTION.md"
 NOT_RUN = "not run here"

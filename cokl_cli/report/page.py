@@ -10,9 +10,9 @@ from pathlib import Path
 from bandit.config import EnvironmentConfig
 from cokl.support.errors import InputError
 from cokl.support.files import write_text
+from cokl_cli.report.html import Section, text
+from cokl_cli.report.results import finished, read, sources
 from cokl_cli.report.sections import claims, headline, optima, tradeoff
-from cokl_cli.results import finished, read, sources
-from figures.page import Section, text
 
 TITLE = "CoKL: what was measured"
 

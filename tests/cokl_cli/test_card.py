@@ -18,7 +18,7 @@ from cokl.support.results import Execution
 from cokl_cli import card
 from cokl_cli.app import main
 from cokl_cli.commands.card import registered_in
-from cokl_cli.results import finished
+from cokl_cli.report.results import finished
 from tests.bandit.plasticity.conftest import TINY
 from tests.bandit.plasticity.tables import CONFIG, lab
 from tests.cokl_cli.test_bad_input import refusal

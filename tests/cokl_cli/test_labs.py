@@ -19,7 +19,7 @@ from cokl.support.files import write_parquet
 from cokl.support.results import Execution
 from cokl.support.verdicts import Claim, Evidence
 from cokl_cli.app import main
-from cokl_cli.results import finished
+from cokl_cli.report.results import finished
 from tests.bandit.conftest import TINY_FLAGS
 
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
-from figures import page
+from cokl_cli.report import html
 from figures.marks import Drawing, Panel, join, marks
 from figures.matplotlib_renderer import render
 from figures.style import Style, save
@@ -95,5 +95,5 @@ def test_a_users_settings_change_no_picture(tmp_path):
                 mpl.rcParams.update(around)
             picture = render(drawing())
             paths = save(picture, tmp_path / name, "drawn")
-            made[name] = [*(path.read_bytes() for path in paths), page.picture(picture).encode()]
+            made[name] = [*(path.read_bytes() for path in paths), html.picture(picture).encode()]
     assert made["plain"] == made["own"]

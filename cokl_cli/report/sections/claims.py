@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cokl.support.verdicts import Claim
+from cokl_cli.report.html import Section, text
 from cokl_cli.report.logbook import UNJUDGED
-from cokl_cli.results import sources
-from figures.page import Section, text
+from cokl_cli.report.results import sources
 
 Judged = tuple[str, Claim, Path]
 """What a claim is about, the claim, and the folder of its results."""

@@ -9,9 +9,9 @@ import pandas as pd
 from latex2mathml.converter import convert
 
 from bandit.sweep.figures import schematic
+from cokl_cli.report.html import Section, picture, table
+from cokl_cli.report.results import sources
 from cokl_cli.report.sections.claims import Judged
-from cokl_cli.results import sources
-from figures.page import Section, picture, table
 
 _LOSS = (
     r"\mathcal{L}_{\mathrm{CoKL}} = D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+} \Vert \pi^{+}),",

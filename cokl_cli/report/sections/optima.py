@@ -8,7 +8,7 @@ from latex2mathml.converter import convert
 from bandit.config import EnvironmentConfig
 from bandit.engine.tables import method_label
 from cokl import regularizers
-from figures.page import Section, legend, look, plot
+from cokl_cli.report.html import Section, legend, look, plot
 
 REFERENCE_CORRECTNESS = np.round(np.concatenate([[0.001, 0.002, 0.005], np.arange(0.01, 1.0, 0.01)]), 3)
 COEFFICIENTS = np.logspace(-3, 2, 126)

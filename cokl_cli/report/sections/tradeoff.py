@@ -11,8 +11,8 @@ import pandas as pd
 from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.sweep.analysis import MATCHED_CORRECTNESS, diverged_note, without_diverged_runs
 from bandit.sweep.figures import means
-from cokl_cli.results import read
-from figures.page import Section, legend, look, plot, text
+from cokl_cli.report.html import Section, legend, look, plot, text
+from cokl_cli.report.results import read
 
 
 def section(folder: Path) -> Section:

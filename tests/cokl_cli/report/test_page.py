@@ -12,10 +12,10 @@ import pytest
 from cokl.support.errors import InputError
 from cokl.support.verdicts import Claim, Evidence, Verdict
 from cokl_cli.report import page
+from cokl_cli.report.html import table
+from cokl_cli.report.results import finished, sources
 from cokl_cli.report.sections import claims, headline
 from cokl_cli.report.sections.claims import Judged
-from cokl_cli.results import finished, sources
-from figures.page import table
 from tests.bandit.shift.tables import shift_table
 
 COLOURS: list[tuple[Verdict | None, str]] = [

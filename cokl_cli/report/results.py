@@ -17,7 +17,7 @@ from cokl.support.results import read_config
 from cokl.support.verdicts import Claim, Evidence, withheld
 
 if TYPE_CHECKING:
-    from figures.page import Section
+    from cokl_cli.report.html import Section
 
 CARD = "card.csv"
 """In the folder of a regularizer's card, whose runs of the plasticity lab have too few seeds for verdicts."""
@@ -93,8 +93,8 @@ class LabResults(Judged):
 
     def section(self, folder: Path | None) -> Section | None:
         """The lab's answer, notes, pictures and tables; nothing without results."""
+        from cokl_cli.report.html import Section, folded, picture, text
         from figures.matplotlib_renderer import render
-        from figures.page import Section, folded, picture, text
 
         if folder is None:
             return None
@@ -181,10 +181,14 @@ class LanguageModel(Source):
 
     def section(self, folder: Path | None) -> Section | None:
         """Without results the paper's own tables."""
-        from figures.page import Section
-        from llm_bridge import section
+        from cokl_cli.report import language_model
+        from cokl_cli.report.html import Section
 
-        return section.section(folder) if folder else Section("llm", "The paper's LLM tables", section.paper())
+        return (
+            language_model.section(folder)
+            if folder
+            else Section("llm", "The paper's LLM tables", language_model.paper())
+        )
 
 
 def sources() -> dict[str, Source]:

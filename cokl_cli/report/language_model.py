@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from figures.page import Section, picture, text
-from figures.page import table as html_table
+from cokl_cli.report.html import Section, picture, text
+from cokl_cli.report.html import table as html_table
 from llm_bridge.paper.numbers import paper_tables
 from llm_bridge.report.figures import draw
 from llm_bridge.report.results import read_results
