@@ -32,9 +32,9 @@ class Card:
 
     def run(self) -> int:
         """Load the file, check its surrogate, train, and write card.md, card.csv and the picture."""
+        from bandit.plasticity import card
         from bandit.plasticity.train import plasticity
         from cokl.support.statistics import markdown_table
-        from cokl_cli import card
         from cokl_cli.regularizer_check import require_trainable
         from cokl_cli.report.results import CARD
         from figures import matplotlib_renderer, style

@@ -12,10 +12,10 @@ from joblib.externals.loky import get_reusable_executor
 
 from bandit.engine.tables import coverage_column
 from bandit.labs import LABS
+from bandit.plasticity import card
 from cokl import regularizers
 from cokl.support.code import with_code
 from cokl.support.results import Execution
-from cokl_cli import card
 from cokl_cli.app import main
 from cokl_cli.commands.card import registered_in
 from cokl_cli.report.results import finished

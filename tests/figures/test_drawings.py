@@ -21,6 +21,7 @@ from bandit.finite_group import analysis as finite_group_analysis
 from bandit.finite_group import figures as finite_group
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.plasticity import analysis as plasticity_analysis
+from bandit.plasticity import card
 from bandit.plasticity import figures as plasticity
 from bandit.sequences import analysis as sequences_analysis
 from bandit.sequences import figures as sequences
@@ -31,7 +32,6 @@ from bandit.shift.config import ShiftConfig
 from bandit.sweep import analysis as sweep_analysis
 from bandit.sweep import figures as sweep
 from bandit.sweep.config import SweepConfig
-from cokl_cli import card
 from figures.matplotlib_renderer import render
 from figures.style import Picture
 from tests.bandit.finite_group.tables import made_metrics
