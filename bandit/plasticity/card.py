@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from textwrap import fill, wrap
 
 import pandas as pd
 import torch
@@ -28,10 +29,12 @@ from figures.marks import Drawing, Panel, interval, join, marks
 from figures.style import method_style
 
 BUILT_IN = ("none", "entropy", "forward_kl", "reverse_kl", "jensen_shannon", "cokl", "correct_forward_kl")
-REPLAY = "Replay"
-"""What the card calls `correct_forward_kl`."""
+RIVALS = ("cokl", "correct_forward_kl")
+"""What one's own is told beside: CoKL and replay."""
 MATCHED = 0.01
 """How far a correctness may be from `matched_correctness` to be compared."""
+WIDTH, NAME = 80, 18
+"""Of a screen, and of a method's name on it, in columns."""
 _MEASURED = ["p_correct", "conditional_kl", "plasticity"]
 _SMALL, _LARGE = 512, 64 * 512
 _CONTEXTS, _ACTIONS, _CORRECT = 8, 20, 6
@@ -52,11 +55,6 @@ def config(own: tuple[str, ...]) -> PlasticityConfig:
         evaluated_steps=(0, 5, 10, 20, 30, 50, 75, 100, 150),
         evaluated_inputs=500,
     )
-
-
-def label(method: str) -> str:
-    """Of a method on the card."""
-    return REPLAY if method == "correct_forward_kl" else method_label(method)
 
 
 def surrogate_check(name: str) -> str:
@@ -126,23 +124,62 @@ def rows(means: pd.DataFrame, checks: Mapping[str, str]) -> pd.DataFrame:
         method = str(row["method"])
         cells = {titles.get(c, c): with_spread(row[c], row[f"{c}_half_width"], n) for c, n in digits.items()}
         beta = f"{row['between']}{'*' if row['far'] else ''}"
-        shown.append({"method": label(method), "beta": beta, **cells, "surrogate": checks.get(method, "")})
+        shown.append({"method": method_label(method), "beta": beta, **cells, "surrogate": checks.get(method, "")})
     return pd.DataFrame(shown)
 
 
 def answer(means: pd.DataFrame, method: str) -> str:
-    """The first line: what a method keeps and what can be learned after it, beside CoKL. means: of `matched`."""
+    """The first line: what a method keeps and what can be learned after it, beside `RIVALS`. means: of `matched`.
+
+    A rival that was not trained, or is far from the match, is not told.
+    """
     found, coverage = {row["method"]: row for row in means.to_dict("records")}, coverage_column(means)
     if method not in found or found[method]["far"]:
         return (
-            f"{label(method)} is not comparable: its coefficients diverge or do not reach this correctness; scale its "
-            "value"
+            f"{method_label(method)} is not comparable: its coefficients diverge or do not reach this correctness; "
+            "scale its value"
         )
+    rivals = [rival for rival in RIVALS if rival in found and not found[rival]["far"] and rival != method]
     told = []
     for column, name in ((coverage, coverage_label(coverage).lower()), ("plasticity", "plasticity")):
-        own, ours = (with_spread(found[one][column], found[one][f"{column}_half_width"], 3) for one in (method, "cokl"))
-        told.append(f"{name} {own}, CoKL's {ours}")
-    return f"{label(method)}: " + "; ".join(told)
+        cells = {one: with_spread(found[one][column], found[one][f"{column}_half_width"], 3) for one in found}
+        beside = "".join(f", {method_label(rival)}'s {cells[rival]}" for rival in rivals)
+        told.append(f"{name} {cells[method]}{beside}")
+    return f"{method_label(method)}: " + "; ".join(told)
+
+
+def words(own: tuple[str, ...], means: pd.DataFrame, settings: PlasticityConfig, correctness: float) -> str:
+    """What stands above the table, within `WIDTH` columns. means: of `matched`, at this correctness."""
+    names = ", ".join(map(method_label, own))
+    tried = ", ".join(f"{beta:g}" for beta in settings.betas)
+    lines = [
+        *(answer(means, name) for name in own),
+        f"{names} beside the built-in regularizers, all set to a correctness of {correctness:.3f} on other seeds, "
+        f"between two of the coefficients {tried}",
+        f"*: more than {MATCHED:g} away from it, so that the row cannot be compared",
+        f"{method_label('correct_forward_kl')}: training on the reference's correct answers, CoKL without its second "
+        "term",
+        f"± is half of a 95% interval over {settings.seeds} seeds: for looking, not for verdicts",
+        "plasticity: mean reward of plain RL that starts there, when 2 of "
+        f"{settings.environment.correct_actions} correct actions stay correct",
+        "surrogate: distance of its gradient in large groups from the exact one",
+        "all gradients are by `logit_gradient`; `cokl bandit sweep` computes the built-in ones a second time for "
+        "speed, within 2e-6 times one plus the coefficient times the largest log-ratio",
+    ]
+    return "\n".join(fill(line, WIDTH) for line in lines)
+
+
+def on_screen(shown: pd.DataFrame) -> str:
+    """The table of `rows` within `WIDTH` columns: correctness without its interval, surrogates below, long names on
+    several lines.
+    """
+    checks = [f"{row['method']} {row['surrogate']}" for row in shown.to_dict("records") if row["surrogate"]]
+    narrow = shown.drop(columns="surrogate").assign(correct=shown["correct"].str.partition(" ")[0])
+    lines = []
+    for row in narrow.to_dict("records"):
+        first, *more = wrap(row["method"], NAME)
+        lines += [{**row, "method": first}, *({**dict.fromkeys(row, ""), "method": name} for name in more)]
+    return pd.DataFrame(lines).to_string(index=False) + "\n\n" + fill(f"surrogates: {'; '.join(checks)}", WIDTH)
 
 
 def drawing(table: pd.DataFrame) -> Drawing:
@@ -161,7 +198,7 @@ def drawing(table: pd.DataFrame) -> Drawing:
     parts = []
     for method, points in measured.sort_values("beta").groupby("method", sort=False):
         kind = "line" if len(points) > 1 else "point"
-        own = {"label": label(str(method)), "method": method}
+        own = {"label": method_label(str(method)), "method": method}
         for column in ends:
             spans = interval(points, column)
             parts.append(marks(column, kind, **own, x=points["p_correct"], y=points[column], **spans))

@@ -8,7 +8,6 @@ import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from textwrap import fill
 from typing import Annotated
 
 import tyro
@@ -32,6 +31,7 @@ class Card:
 
     def run(self) -> int:
         """Load the file, check its surrogate, train, and write card.md, card.csv and the picture."""
+        from bandit.engine.tables import method_label
         from bandit.plasticity import card
         from bandit.plasticity.train import plasticity
         from cokl.support.statistics import markdown_table
@@ -53,29 +53,15 @@ class Card:
         compared = card.comparable(table, config, own)
         matched = card.matched(table, compared)
         rows = card.rows(matched, checks)
-        names = ", ".join(map(card.label, own))
-        correct = config.environment.correct_actions
-        tried = ", ".join(f"{beta:g}" for beta in config.betas)
-        lines = [
-            *(card.answer(matched, name) for name in own),
-            f"{names} beside the built-in regularizers, all set to a correctness of {compared.matched_correctness:.3f}",
-            f"on other seeds, between two of the coefficients {tried}",
-            f"*: more than {card.MATCHED:g} away from it, so that the row cannot be compared",
-            f"{card.REPLAY}: training on the reference's correct answers, CoKL without its second term",
-            f"± is half of a 95% interval over {config.seeds} seeds: for looking, not for verdicts",
-            f"plasticity: mean reward of plain RL that starts there, when 2 of {correct} correct actions stay correct",
-            "surrogate: distance of its gradient in large groups from the exact one",
-            "all gradients are by `logit_gradient`; `cokl bandit sweep` computes the built-in ones a second time for "
-            "speed, within 2e-6 times one plus the coefficient times the largest log-ratio",
-        ]
-        text = "\n".join(fill(line, 100) for line in lines)
+        text = card.words(own, matched, config, compared.matched_correctness)
         drawing = card.drawing(table)
         picture = f"![card](card.png)\n\n{drawing.caption}\n"
-        write_text(f"# {names}\n\n{text}\n\n{markdown_table(rows)}\n{picture}", self.folder / "card.md")
+        title = ", ".join(map(method_label, own))
+        write_text(f"# {title}\n\n{text}\n\n{markdown_table(rows)}\n{picture}", self.folder / "card.md")
         write_text(rows.to_csv(index=False), self.folder / CARD)
-        print(f"{text}\n\n{rows.to_string(index=False)}\n")
+        print(f"{text}\n\n{card.on_screen(rows)}\n")
         style.save(matplotlib_renderer.render(drawing), self.folder, "card")
-        print(f"picture: {self.folder / 'card.png'}; table: {self.folder / 'card.md'}")
+        print(f"picture: {self.folder / 'card.png'}\ntable: {self.folder / 'card.md'}")
         return 0
 
     @property

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
-from bandit.engine.tables import coverage_column
+from bandit.engine.tables import coverage_column, method_label
 from bandit.labs import LABS
 from bandit.plasticity import card
 from cokl import regularizers
@@ -92,7 +92,7 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     assert finished(folder.parent) == {}  # no results of the lab that trained it
     printed = capsys.readouterr().out
     assert f"{label} beside the built-in regularizers" in printed
-    assert max(map(len, printed.splitlines())) <= 100
+    assert max(map(len, printed.splitlines())) <= 80
 
 
 def test_a_changed_file_or_one_that_it_imports_does_not_get_the_old_card(registry, monkeypatch, capsys):
@@ -150,9 +150,37 @@ def test_each_panel_and_column_is_of_its_own_numbers():
         "plasticity": "0.750 ± 0.000",
         "surrogate": "right",
     }
-    assert card.answer(matched, "cokl") == (
-        "CoKL: coverage@64 0.500 ± 0.000, CoKL's 0.500 ± 0.000; plasticity 0.750 ± 0.000, CoKL's 0.750 ± 0.000"
+    assert card.answer(matched, "cokl") == ("CoKL: coverage@64 0.500 ± 0.000; plasticity 0.750 ± 0.000")
+
+
+def test_the_answer_names_cokl_and_replay_and_no_rival_that_is_far():
+    table = lab().assign(conditional_kl=1.5, reward=0.75)
+    table["coverage_at_64"] = 10 * (1 - table["p_correct"])
+    replay = table.query("method == 'cokl'").assign(method="correct_forward_kl", coverage_at_64=0.25)
+    mine = table.query("method == 'cokl'").assign(method="mine", coverage_at_64=0.125)
+    both = pd.concat([table, replay, mine], ignore_index=True)
+    assert card.answer(card.matched(both, CONFIG), "mine") == (
+        "mine: coverage@64 0.125 ± 0.000, CoKL's 0.500 ± 0.000, Replay's 0.250 ± 0.000; "
+        "plasticity 0.750 ± 0.000, CoKL's 0.750 ± 0.000, Replay's 0.750 ± 0.000"
     )
+    far = both.assign(p_correct=both["p_correct"].where(both["method"] != "cokl", 0.3))
+    assert card.answer(card.matched(far, CONFIG), "mine") == (
+        "mine: coverage@64 0.125 ± 0.000, Replay's 0.250 ± 0.000; plasticity 0.750 ± 0.000, Replay's 0.750 ± 0.000"
+    )
+
+
+def test_the_widest_card_fits_a_screen_of_80_columns():
+    own = "A regularizer whose label is longer than any that is built in"
+    row = {"beta": "0.01 to 0.03*", "correct": "0.930 ± 0.010", "coverage@64": "0.500 ± 0.123",
+           "cond. KL": "10.50 ± 0.12", "plasticity": "0.750 ± 0.100"}  # fmt: skip
+    built_in = [method_label(name) for name in card.BUILT_IN]
+    shown = pd.DataFrame([{"method": name, **row, "surrogate": "right, 1.2%"} for name in (*built_in, own)])
+    text = card.on_screen(shown)
+    assert max(map(len, text.splitlines())) <= 80
+    table, surrogates = text.split("\n\n")
+    assert " ".join(line.partition("0.01")[0].strip() for line in table.splitlines()[-4:]) == own
+    assert table.count("0.500 ± 0.123") == len(shown)
+    assert " ".join(surrogates.split()).count("right, 1.2%") == len(shown)
 
 
 def test_the_others_are_interpolated_where_your_own_ends():
