@@ -44,7 +44,7 @@ class Analysis:
         picture: file name of the figure to look at first; "" without one.
         titles: of tables with captions, in a few words, by which the page folds them; their captions where left out.
         diverged: a sentence on runs that diverged, for the pictures; "" if there are none.
-        scored: what the pictures show and no table has; `Lab.draw` alone reads it.
+        scored: what the pictures show and no table has.
     """
 
     answer: str
@@ -73,6 +73,8 @@ class Lab:
         train: computes what `Execution.out` lacks, saves each table there as NAME.parquet, and returns them.
         analyse: scores the tables, once.
         draw: pictures by file name, of what was scored.
+        within: folders of a finished one that may hold further results of this lab, which are shown with it and take
+            part in no claim.
     """
 
     title: str
@@ -82,9 +84,10 @@ class Lab:
     train: Callable[[Any, Execution], Tables]
     analyse: Callable[[Tables, Any], Analysis]
     draw: Callable[[Analysis], Mapping[str, Drawing]]
+    within: Sequence[str] = ()
 
     def read(self, folder: Path) -> tuple[dict[str, pd.DataFrame], Any]:
-        """The tables and the configuration of finished results.
+        """The tables and the configuration of finished results, those of `within` among them.
 
         Raises InputError if `folder` has none, or they are damaged, lack a column, or are another lab's.
         """
@@ -92,7 +95,12 @@ class Lab:
             if not (folder / f"{name}.parquet").is_file():
                 raise InputError(f"{folder} holds no finished results: {name}.parquet is not there")
         tables = {name: read_parquet(folder / f"{name}.parquet", columns) for name, columns in self.results.items()}
-        return tables, from_json(type(self.presets["paper"]), read_config(folder))
+        return tables | self.read_within(folder), from_json(type(self.presets["paper"]), read_config(folder))
+
+    def read_within(self, folder: Path) -> dict[str, pd.DataFrame]:
+        """The tables of `within` that `folder` has, as "FOLDER/NAME". Raises InputError as `read` does."""
+        inner = {name: self.read(folder / name)[0] for name in self.within if self.holds(folder / name)}
+        return {f"{name}/{table}": rows for name, tables in inner.items() for table, rows in tables.items()}
 
     def holds(self, folder: Path) -> bool:
         """Whether `folder` has finished results of this lab."""
@@ -100,10 +108,10 @@ class Lab:
 
 
 def write(analysis: Analysis, title: str, folder: Path) -> None:
-    """Each table as FOLDER/NAME.csv, and the verdicts and readable tables as FOLDER/results.md."""
+    """Each table as FOLDER/NAME.csv, and the answer, verdicts and readable tables as FOLDER/results.md."""
     for name, table in analysis.tables.items():
         write_text(csv_text(table), folder / f"{name}.csv")
-    parts = [f"# {title}", *analysis.notes]
+    parts = [f"# {title}", f"**{analysis.answer}.**", *analysis.notes]
     claims = withheld(analysis.claims, analysis.seeds)
     if claims:
         parts += ["## Claims", no_verdict(analysis.seeds)]

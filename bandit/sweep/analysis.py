@@ -15,7 +15,7 @@ import pandas as pd
 from bandit.engine.divergence import divergence_note, without_diverged
 from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.lab import Analysis, Tables
-from bandit.sweep.config import SweepConfig
+from bandit.sweep.config import REPLAY, SweepConfig
 from cokl.support.errors import InputError
 from cokl.support.statistics import mean_and_half_width, with_spread
 from cokl.support.verdicts import (
@@ -37,13 +37,20 @@ RUN = ("method", "beta")
 MATCHED_CORRECTNESS = 0.96
 FAR = 0.03
 """How far a correctness may be from CoKL's to be compared at the match."""
+MARKED = 0.01
+"""Further than this from the match, a row of a table for people has a star."""
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
 
 
 def analyse(tables: Tables, config: SweepConfig) -> Analysis:
-    """CoKL's lead in coverage, the paper's claims, and what each method ends with at matched correctness."""
+    """CoKL's lead in coverage, the paper's claims, and what each method ends with at matched correctness.
+
+    Replay, where it was trained beside the sweep, is in the table and the pictures alone: the paper's claims are of the
+    paper's regularizers.
+    """
     table = require_sweep(tables["sweep"])
-    matched = matched_table(table, digits=3)
+    shown = with_beside(table, tables.get(f"{REPLAY}/sweep"))
+    matched, far = matched_table(shown, digits=3), off_the_match(shown)
     coverage = coverage_column(table)
     columns = {
         "p_correct": "correctness",
@@ -52,7 +59,12 @@ def analyse(tables: Tables, config: SweepConfig) -> Analysis:
     }
     title = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"
     counts = f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}."
-    note = f"{counts} {SPREAD} {diverged_note(table)}"
+    note = f"{counts} {SPREAD} {diverged_note(shown)}"
+    star = f"*: more than {MARKED:g} away from {MATCHED_CORRECTNESS}, so not to be compared." if any(far) else ""
+
+    def starred(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(beta=[f"{beta}*" if off else beta for beta, off in zip(rows["beta"], far, strict=True)])
+
     return Analysis(
         answer=lead(table),
         seeds=table["seed"].nunique(),
@@ -60,12 +72,19 @@ def analyse(tables: Tables, config: SweepConfig) -> Analysis:
         tables={"matched": matched},
         captions={"matched": f"{title}."},
         titles={"matched": title},
-        readable=lambda rows: rows,
-        screen=matched[["method", "beta", *columns]].rename(columns=columns),
-        notes=[f"{title}. {note}".strip(), _far_from_the_match(table)],
+        readable=starred,
+        screen=starred(matched)[["method", "beta", *columns]].rename(columns=columns),
+        notes=[f"{title}. {note}".strip(), star, _far_from_the_match(shown)],
         picture="figure2_tradeoff",
-        scored=table,
+        scored=shown,
     )
+
+
+def with_beside(table: pd.DataFrame, beside: pd.DataFrame | None) -> pd.DataFrame:
+    """A sweep's rows, then those of methods that it lacks."""
+    if beside is None:
+        return table
+    return pd.concat([table, beside[~beside["method"].isin(table["method"])]], ignore_index=True)
 
 
 def _far_from_the_match(table: pd.DataFrame) -> str:
@@ -128,6 +147,14 @@ def matched_table(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
         cells = {name: with_spread(*mean_and_half_width(group[name]), digits) for name in metrics}
         lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
     return pd.DataFrame(lines)
+
+
+def off_the_match(table: pd.DataFrame) -> list[bool]:
+    """Whether each row of `matched_table` is further than MARKED from the match."""
+    final = final_rows(table)
+    rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
+    reached = rows.groupby(["method", "beta"], sort=False)["p_correct"].mean()
+    return list((reached - MATCHED_CORRECTNESS).abs() > MARKED)
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:

@@ -9,6 +9,9 @@ from typing import Any
 from bandit.config import QUICK, TrainingConfig
 from cokl.support.errors import InputError, did_you_mean
 
+REPLAY = "replay"
+"""A folder in a sweep's own, where `cokl reproduce` trains the one method that it shows beside the paper's."""
+
 
 @dataclass(frozen=True)
 class SweepConfig(TrainingConfig):

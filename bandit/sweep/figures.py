@@ -126,8 +126,8 @@ def panels(table: pd.DataFrame, **shared: object) -> dict[str, Panel]:
     """Coverage on the left and conditional KL on the right, by their columns."""
     coverage = coverage_column(table)
     return {
-        column: Panel(y=label, **shared)  # type: ignore[arg-type]
-        for column, label in ((coverage, coverage_label(coverage)), ("conditional_kl", KL))
+        coverage: Panel("Correct answers found: higher is better", y=coverage_label(coverage), **shared),  # type: ignore[arg-type]
+        "conditional_kl": Panel("Drift among correct answers: lower is better", y=KL, **shared),  # type: ignore[arg-type]
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bandit.lab import Lab
 from bandit.sweep.analysis import analyse
-from bandit.sweep.config import PRESETS
+from bandit.sweep.config import PRESETS, REPLAY
 from bandit.sweep.figures import draw
 from bandit.sweep.train import COLUMNS, train
 
@@ -16,4 +16,5 @@ LAB = Lab(
     train=train,
     analyse=analyse,
     draw=draw,
+    within=(REPLAY,),
 )

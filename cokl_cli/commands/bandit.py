@@ -15,7 +15,7 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from bandit.engine.runs import regularizer_classes
-from bandit.lab import Lab, on_screen, write
+from bandit.lab import Lab, Tables, on_screen, write
 from bandit.labs import labs
 from cokl import methods
 from cokl.methods import Method
@@ -68,20 +68,27 @@ class LabCommand(LabOptions):
                     yield methods.get(name)
 
     def run(self) -> int:
-        """Train what is missing, write the results and print the answer; the pictures are drawn last."""
-        from figures import matplotlib_renderer, style
+        """Train what is missing, then show."""
+        self.show(self.train())
+        return 0
 
+    def train(self) -> Tables:
+        """Train what is missing."""
         for regularizer in (method.regularizer for method in self._methods()):
             if regularizer is not None and code_of(type(regularizer)):
                 require_trainable(regularizer.name, getattr(torch, getattr(self.config, "dtype", "float32")))
-        tables = self.lab.train(self.config, dataclasses.replace(self, out=self.folder))
-        analysis = self.lab.analyse(tables, self.config)
+        return self.lab.train(self.config, dataclasses.replace(self, out=self.folder))
+
+    def show(self, tables: Tables) -> None:
+        """Write the results and print the answer; the pictures are drawn last."""
+        from figures import matplotlib_renderer, style
+
+        analysis = self.lab.analyse({**tables, **self.lab.read_within(self.folder)}, self.config)
         write(analysis, self.lab.title, self.folder)
         print(on_screen(analysis, self.folder))
         drawings = self.lab.draw(analysis)
         pictures = {name: matplotlib_renderer.render(drawing) for name, drawing in drawings.items()}
         style.save_all(pictures, self.folder / "figures")
-        return 0
 
 
 def command_of(name: str, preset: str = "paper", default: Any = None) -> Callable[..., LabCommand]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bandit.lab import Analysis, Lab, Tables
 from bandit.labs import labs
+from bandit.sweep.config import REPLAY
 from cokl.support.errors import InputError
 from cokl.support.results import read_config
 from cokl.support.verdicts import Claim, Evidence, withheld
@@ -200,8 +201,8 @@ def sources() -> dict[str, Source]:
 def finished(root: Path) -> dict[str, list[Path]]:
     """The folders under `root`, itself among them, with finished results of each kind that has any.
 
-    Neither a card's folder counts nor the parts of a robustness run. The paper's settings come before quick ones, and
-    shallow folders before deep ones. Raises InputError if `root` is not a folder.
+    Neither a card's folder counts nor the parts of a robustness run, nor replay's within a sweep's. The paper's
+    settings come before quick ones, and shallow folders before deep ones. Raises InputError if `root` is not a folder.
     """
     if not root.is_dir():
         raise InputError(f"results: {root} is not a folder; `cokl bandit sweep --preset quick` makes results in runs/")
@@ -218,7 +219,7 @@ def finished(root: Path) -> dict[str, list[Path]]:
 
 def _whole(folder: Path) -> bool:
     around = folder.parent / "config.json"
-    part = around.is_file() and "sweep" in read_config(around.parent)  # of a robustness run
+    part = around.is_file() and ("sweep" in read_config(around.parent) or folder.name == REPLAY)
     return not part and not (folder / CARD).is_file()
 
 

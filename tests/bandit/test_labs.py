@@ -160,6 +160,7 @@ def test_a_screen_is_an_answer_a_table_and_the_next_command(name, finished, tmp_
     write(analysis, lab.title, tmp_path)
     assert {path.stem for path in tmp_path.glob("*.csv")} == set(analysis.tables)
     page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {lab.title}\n\n**{analysis.answer}.**\n")
     assert all(f"## {table}.csv" in page for table in analysis.captions)
     verdicts = [line.rpartition(": ")[2] for line in page.splitlines() if line.startswith("### ")]
     assert not {"held", "not held", "undecided", "depends"} & set(verdicts)

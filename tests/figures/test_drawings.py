@@ -97,6 +97,8 @@ def noisy(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     return table
 
 
+DIRECTIONS = ["higher is better", "lower is better"]
+"""Of coverage, and of the KL."""
 SWEEP = ["p_correct", "coverage_at_64", "coverage_at_64_correct", "conditional_kl"]
 SWEPT = {"none": "No regularizer", "entropy": "Entropy", "forward_kl": "Forward KL", "cokl": "CoKL"}
 
@@ -112,6 +114,7 @@ def test_the_tradeoff_of_the_sweep_is_drawn_as_its_axes_say():
     assert [x.split(" $")[0] for x, _ in words(picture)] == ["Correctness", "Correctness"]
     assert words(picture)[0][1] == "Coverage@64"
     assert "KL" in words(picture)[1][1]
+    assert [axes.get_title().rpartition(": ")[2] for axes in picture.axes] == DIRECTIONS
     for axes, column in zip(picture.axes, ("coverage_at_64", "conditional_kl"), strict=True):
         found, expected_bars = series(axes), set()
         assert set(found) == {*SWEPT.values(), "Reference"}
@@ -131,6 +134,7 @@ def test_the_dynamics_of_the_sweep_are_drawn_as_their_axes_say():
     picture = render(sweep.draw(sweep_analysis.analyse({"sweep": table}, SweepConfig()))["figure3_dynamics"])
     assert [x for x, _ in words(picture)] == ["Training step"] * 2
     assert words(picture)[0][1] == "Coverage@64"
+    assert [axes.get_title().rpartition(": ")[2] for axes in picture.axes] == DIRECTIONS
     matched = {"none": 0.0, "entropy": 0.001, "forward_kl": 0.001, "cokl": 0.1}  # nearest to 0.96
     for axes, column in zip(picture.axes, ("coverage_at_64", "conditional_kl"), strict=True):
         found = series(axes)

@@ -17,7 +17,7 @@ from cokl_cli.report.results import read
 
 def section(folder: Path) -> Section:
     """The interactive trade-off of a finished sweep."""
-    whole = read("sweep", folder)[0]["sweep"]
+    whole = read("sweep", folder)[2].scored
     table, note = without_diverged_runs(whole), diverged_note(whole)
     coverage = coverage_column(table)
     steps = [int(step) for step in sorted(table["step"].unique())]
