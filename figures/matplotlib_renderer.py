@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 
 import numpy as np
@@ -17,8 +18,14 @@ RASTERIZED = 500
 """More points than this are pixels in a PDF."""
 
 
-def render(drawing: Drawing) -> Picture:
-    """The figure, with its caption."""
+def series_name(number: int) -> str:
+    """What the artists of a drawing's series are called in an SVG, counted over all panels."""
+    return f"series-{number}"
+
+
+def render(drawing: Drawing, legend: bool = True) -> Picture:
+    """The figure, with its caption. legend: whether it is drawn."""
+    numbers = itertools.count()
     count = len(drawing.panels)
     rows = -(-count // drawing.columns)
     with settings({"axes.axisbelow": True}):
@@ -27,7 +34,12 @@ def render(drawing: Drawing) -> Picture:
             unused.remove()
         for number, (panel, (name, its_axes)) in enumerate(zip(axes, drawing.panels.items(), strict=False)):
             for kind, label, style, _, part in drawing.series(name):
+                before = set(panel.get_children())
                 _draw(panel, kind, label, style, part)
+                name_of_series = series_name(next(numbers))
+                for artist in panel.get_children():
+                    if artist not in before:
+                        artist.set_gid(name_of_series)
             panel.set_title(its_axes.title, fontsize=7 if drawing.columns > 3 else None)
             _set_axes(panel, its_axes)
             if drawing.shared.get("sharey") is not True or number % drawing.columns == 0:
@@ -39,21 +51,27 @@ def render(drawing: Drawing) -> Picture:
         if drawing.letters:
             for letter, panel in zip("abcdefgh", axes[:count], strict=False):
                 panel.set_title(f"({letter})", loc="left", fontweight="bold")
-        figure.legend(
-            handles=_legend(drawing, axes[:count]), loc="outside lower center", ncols=drawing.legend_columns,
-            title=drawing.legend_title or None, markerscale=3 if small else 1,
-        )  # fmt: skip
+        if legend:
+            figure.legend(
+                handles=_legend(drawing, axes[:count]), loc="outside lower center", ncols=drawing.legend_columns,
+                title=drawing.legend_title or None, markerscale=3 if small else 1,
+            )  # fmt: skip
         if drawing.note:  # which runs diverged and are left out
             figure.suptitle("\n".join(textwrap.wrap(drawing.note, 130)), fontsize=6)
     figure.caption = drawing.caption
     return figure
 
 
+def marker_every(kind: str, points: int) -> int:
+    """Of a line's points, how many there are to a marker."""
+    return -(-points // 8) if kind == "band" else 1
+
+
 def _draw(axes: Axes, kind: str, label: str, style: Style, rows: pd.DataFrame) -> None:
     shown = label or "_"
     match kind:
         case "line" | "band" | "point":
-            every = -(-len(rows) // 8) if kind == "band" else 1
+            every = marker_every(kind, len(rows))
             look = style.line() | {"label": shown, "markevery": every, "rasterized": len(rows) > RASTERIZED}
             if kind == "point":
                 look |= {"linestyle": "none", "dashes": None}

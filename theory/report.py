@@ -18,7 +18,7 @@ import torch
 from cokl.support import verdicts
 from cokl.support.errors import InputError, did_you_mean
 from cokl.support.files import read_json, write_text
-from cokl.support.results import describe_environment, progress_bar, require_own
+from cokl.support.results import describe_environment, progress_bar, require_own, today
 from cokl.support.verdicts import Claim, Verdict
 from theory.claim import BEYOND, QUICK, Effort, Evidence, Statement
 from theory.proofs import machine_checked
@@ -220,7 +220,9 @@ def check_and_save(only: Sequence[str], effort: Literal["full", "quick"], out: P
             results.append(replace(checked, evidence=checked.evidence + proofs))
             bar.update()
     config = {"effort": effort, "only": [claim.name for claim in chosen]}
-    environment = [{**describe_environment("cpu"), "seconds": round(sum(one.seconds for one in results), 1)}]
+    environment = [
+        {**describe_environment("cpu"), "seconds": round(sum(one.seconds for one in results), 1), "ended": today()}
+    ]
     for path, text in (
         (out / "claims.json", to_json(results)),
         (out / "claims.md", to_markdown(results)),

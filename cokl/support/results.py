@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -81,7 +82,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _held(folder: Path, config: dict[str, Any]) -> Iterator[None]:
-    """Lock `folder`, compare its configuration, and add this process's environment and seconds to environment.json."""
+    """Lock `folder`, compare its configuration, and add its process and date to environment.json."""
     stored, history = folder / "config.json", folder / "environment.json"
     try:
         require_own(folder, (stored.name, history.name, "card.csv"))  # the last is a card's, finished or not
@@ -97,7 +98,7 @@ def _held(folder: Path, config: dict[str, Any]) -> Iterator[None]:
                 )
             records = read_json(history, list) if history.exists() else []
             here = describe_environment(config.get("device", "cpu"))
-            if not records or {**records[-1], "seconds": None} != {**here, "seconds": None}:
+            if not records or not here.items() <= records[-1].items():
                 records.append({**here, "seconds": 0.0})
             write_text(json.dumps(records, indent=2) + "\n", history)
             before, started = records[-1]["seconds"], time.monotonic()
@@ -105,6 +106,7 @@ def _held(folder: Path, config: dict[str, Any]) -> Iterator[None]:
                 yield
             finally:
                 records[-1]["seconds"] = round(before + time.monotonic() - started, 1)
+                records[-1]["ended"] = today()
                 write_text(json.dumps(records, indent=2) + "\n", history)
     except OSError as error:
         raise InputError(f"cannot use {folder}: {error.strerror or error}; choose another folder") from error
@@ -145,6 +147,11 @@ def describe_environment(device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "git_commit": git_commit(),
     }
+
+
+def today() -> str:
+    """The date, in universal time."""
+    return datetime.now(UTC).date().isoformat()
 
 
 def cpu_model() -> str:

@@ -35,11 +35,12 @@ class Reproduce(LabOptions):
         from figures import style
         from theory.report import check_and_save, summary, to_text
 
-        sweep = command_of("sweep")(config=self.config, out=self.folder, jobs=self.jobs, backend=self.backend)
+        command = partial(command_of("sweep"), jobs=self.jobs, backend=self.backend)
+        sweep = command(config=self.config, out=self.folder)
         tables = sweep.train()
         if (replay := canonical(REPLAY)) not in self.config.methods:
             beside = replace(self.config, methods=(replay,))
-            replace(sweep, config=beside, out=self.folder / REPLAY).train()
+            command(config=beside, out=self.folder / REPLAY).train()
         sweep.show(tables)
         style.save_all({"figure1_constraint_scopes": schematic()}, self.folder / "figures")
         effort: Literal["full", "quick"] = "quick" if self.preset == "quick" else "full"

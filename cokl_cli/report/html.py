@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from figures.style import Picture, method_style, settings
+from cokl.support.statistics import csv_text
+from cokl_cli.report import svg
+from figures.marks import Drawing
+from figures.matplotlib_renderer import render
+from figures.style import Picture, method_style
 
 _SYMBOLS = dict(zip("osD^vX*Pd<>phH84", "●■◆▲▼✖★✚♦◀▶⬟⬢⬣⯃≻", strict=True))
 """A character for each of Matplotlib's markers."""
 _LINE_WIDTH = 2
+ENLARGE = '<button type="button" class="enlarge" aria-pressed="false">Enlarge</button>'
 _WORDS = {"correct": "correctness", "r2": "R²", "new kl": "KL on the new task"}
 
 
@@ -78,39 +82,67 @@ def heading(column: object) -> str:
     return _WORDS.get(name, re.sub(r"\bkl\b", "KL", name))
 
 
-def picture(drawn: Picture) -> str:
-    """A picture as SVG, with its caption."""
-    buffer = io.StringIO()
-    with settings({"svg.hashsalt": "page"}):
-        drawn.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-    encoded = base64.b64encode(buffer.getvalue().encode()).decode()
-    image = f'<img class="picture" src="data:image/svg+xml;base64,{encoded}" alt="{text(drawn.caption)}">'
-    return f"<figure>{image}<figcaption>{text(drawn.caption)}</figcaption></figure>"
+def picture(drawn: Picture, name: str = "picture") -> str:
+    """A picture with its caption; its parts' ids begin with `name`."""
+    return _figure(svg.inline(drawn, name), drawn.caption)
+
+
+def chart(drawing: Drawing, name: str) -> str:
+    """A drawing with a legend that hides methods, values at its points, and its numbers as CSV. name: of the CSV."""
+    drawn = render(drawing, legend=drawing.legend is not None)
+    methods = svg.legend_of(drawing)
+    above = legend(methods, methods.__getitem__) if len(methods) > 1 else ""
+    return _figure(svg.inline(drawn, name, drawing), drawn.caption, above, csv_link(svg.data_of(drawing), name))
+
+
+def _figure(shown: str, caption: str, above: str = "", more: str = "") -> str:
+    """What is shown in a frame that scrolls once it is enlarged."""
+    return (
+        f'<figure class="together">{above}<div class="frame" tabindex="0">{shown}</div>'
+        f"<figcaption>{text(caption)} {more}{ENLARGE}</figcaption></figure>"
+    )
+
+
+def csv_link(table: pd.DataFrame, name: str) -> str:
+    """A link that saves a table as NAME.csv."""
+    encoded = base64.b64encode(csv_text(table).encode()).decode()
+    return f'<a class="csv" download="{text(name)}.csv" href="data:text/csv;base64,{encoded}">CSV</a> '
 
 
 def plot(name: str, caption: str) -> str:
-    """The place of a plot, with its caption; what is drawn there is told apart by `name`."""
+    """The place of a plot that the page's script draws, with its caption; plots are told apart by `name`."""
+    shown = f'<div class="plot" id="{name}" role="img" aria-label="{text(caption)}"></div>'
+    return _figure(
+        shown, caption, more=f'<a class="csv" href="#{name}" download="{name}.csv" data-of="{name}">CSV</a> '
+    )
+
+
+def slider(name: str, label: str, low: float, high: float, step: float, value: float) -> str:
+    """A slider called `label`; the page's script puts its value beside it, which is also what a screen reader says."""
     return (
-        f'<figure><div class="plot" id="{name}" role="img" aria-label="{text(caption)}"></div>'
-        f"<figcaption>{text(caption)}</figcaption></figure>"
+        f'<div class="slider"><label for="{name}">{text(label)}</label> '
+        f'<output id="{name}-value" for="{name}" aria-live="off"></output>'
+        f'<input type="range" id="{name}" min="{low:g}" max="{high:g}" step="{step:g}" value="{value:g}"></div>'
     )
 
 
 def legend(methods: Iterable[str], label: Callable[[str], str]) -> str:
-    """The methods with their marks."""
+    """The methods with their marks, as buttons that hide and show them."""
     entries = "".join(
-        f'<li><span class="mark" style="color:{method_style(method).color}">{_symbol(method)}</span> '
-        f"{text(label(method))}</li>"
+        f'<li><button type="button" aria-pressed="true" data-hides="{text(method)}">'
+        f'<span class="mark" aria-hidden="true" style="color:{look(method)["color"]}">{_symbol(method)}</span> '
+        f"{text(label(method))}</button></li>"
         for method in methods
     )
-    return f'<ul class="legend">{entries}</ul>'
+    return f'<ul class="legend" aria-label="Methods shown">{entries}</ul>'
 
 
 def look(method: str) -> dict[str, Any]:
     """Colour, line and mark for the page's script."""
     style = method_style(method)
     dash = " ".join(f"{length * _LINE_WIDTH:g}" for length in style.dashes)
-    return {"color": style.color, "width": _LINE_WIDTH, "dash": dash, "symbol": _symbol(method)}
+    colour = svg.day_and_night(style.color)
+    return {"color": colour, "width": _LINE_WIDTH, "dash": dash, "symbol": _symbol(method)}
 
 
 def _symbol(method: str) -> str:

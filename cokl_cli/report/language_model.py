@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cokl_cli.report.html import Section, picture, text
+from cokl_cli.report.html import Section, chart, text
 from cokl_cli.report.html import table as html_table
+from llm_bridge.experiment.config import BASE
 from llm_bridge.paper.numbers import paper_tables
-from llm_bridge.report.figures import draw
+from llm_bridge.report.figures import dynamics
 from llm_bridge.report.results import read_results
-from llm_bridge.report.tables import HEADERS, TITLES, Table, result_tables
+from llm_bridge.report.tables import HEADERS, TITLES, Table, method_label, result_tables
 
 
 def section(folder: Path) -> Section:
     """One experiment's results: its pictures and tables."""
     results = read_results(folder)
-    pictures = "".join(picture(drawn) for drawn in draw(results).values())
+    pictures = chart(dynamics(results), "llm_training_dynamics") if len(results.dynamics) else ""
     tables = "".join(_shown(table) for table in result_tables(results))
     return Section("llm", "The LLM experiment", f"{pictures}{tables}{paper()}")
+
+
+def answer(folder: Path) -> str:
+    """What each method's main setting ends with, in one run."""
+    results = read_results(folder)
+    column = results.math_columns[0]
+    main = results.scores[(results.scores["main"] == 1) & (results.scores["method"] != BASE)]
+    told = (
+        f"{method_label(row['method'])} {row[column]:.1f} and {row['chat_val']:.1f}" for row in main.to_dict("records")
+    )
+    return f"{HEADERS.get(column, column)} and Chat-Val, in one run: {'; '.join(told) or 'no score of a main setting'}."
 
 
 def paper() -> str:

@@ -47,6 +47,15 @@ class Source(ABC):
         """Every claim that finished results allow to be judged."""
 
     @abstractmethod
+    def answer(self, folder: Path) -> str:
+        """A sentence with what came out of finished results."""
+
+    @property
+    @abstractmethod
+    def anchor(self) -> str:
+        """The section of the page that shows them."""
+
+    @abstractmethod
     def section(self, folder: Path | None) -> Section | None:
         """Of the page: what finished results show, or what there is to show without any (None)."""
 
@@ -92,16 +101,22 @@ class LabResults(Judged):
         analysis = read(self.name, folder)[2]
         return withheld(analysis.claims, analysis.seeds)
 
+    def answer(self, folder: Path) -> str:
+        return f"{read(self.name, folder)[2].answer}."
+
+    @property
+    def anchor(self) -> str:
+        return self.name
+
     def section(self, folder: Path | None) -> Section | None:
         """The lab's answer, notes, pictures and tables; nothing without results."""
-        from cokl_cli.report.html import Section, folded, picture, text
-        from figures.matplotlib_renderer import render
+        from cokl_cli.report.html import Section, chart, folded, text
 
         if folder is None:
             return None
         analysis = read(self.name, folder)[2]
         notes = "".join(f"<p>{text(note)}</p>" for note in (f"{analysis.answer}.", *analysis.notes) if note)
-        pictures = "".join(picture(render(drawing)) for drawing in self.lab.draw(analysis).values())
+        pictures = "".join(chart(drawing, name) for name, drawing in self.lab.draw(analysis).items())
         shown = {key: analysis.tables[key] for key in analysis.captions}
         tables = folded(shown, analysis.readable, analysis.titles, analysis.captions)
         return Section(self.name, self.title, notes + pictures + tables)
@@ -154,6 +169,14 @@ class Theory(Judged):
 
         return judged(folder)
 
+    def answer(self, folder: Path) -> str:
+        claims = self.claims(folder)
+        return f"{sum(claim.verdict == 'held' for claim in claims)} of {len(claims)} statements hold."
+
+    @property
+    def anchor(self) -> str:
+        return "claims"
+
     def section(self, folder: Path | None) -> Section | None:
         return None
 
@@ -179,6 +202,15 @@ class LanguageModel(Source):
 
     def claims(self, folder: Path) -> Sequence[Claim]:
         return ()
+
+    def answer(self, folder: Path) -> str:
+        from cokl_cli.report import language_model
+
+        return language_model.answer(folder)
+
+    @property
+    def anchor(self) -> str:
+        return "llm"
 
     def section(self, folder: Path | None) -> Section | None:
         """Without results the paper's own tables."""

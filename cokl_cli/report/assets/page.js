@@ -1,9 +1,10 @@
 "use strict";
-// What moves on the page: two charts that follow sliders, their tables, and the list of claims.
+// What moves on the page: charts that follow sliders, their tables, what figures share, and the list of claims.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const byId = id => document.getElementById(id);
 const shown = value => value === null ? "none" : value.toFixed(4).replace(/^-(0\.0*)$/, "$1");
+const safe = words => String(words).replace(/[&<>"']/g, sign => `&#${sign.charCodeAt(0)};`);
 const plusMinus = (mean, spread) => `${shown(mean)} ± ${shown(spread)}`;
 
 // ---- drawing -------------------------------------------------------------------------------------------------------
@@ -21,7 +22,8 @@ function ticksIn([low, high]) {
 }
 
 // Curves as SVG in an element. x, y: {label, range, ticks: [[place, text]]}. curves: {method, look, points: [[x, y, x's
-// spread low, x's spread high, y's spread]], large: the points to stand out}. at: where the vertical line is.
+// spread low, x's spread high, y's spread]], said: words for each point, large: the points to stand out}. at: where the
+// vertical line is.
 function chart(element, x, y, curves, at) {
   const width = Math.max(element.clientWidth, 300), left = 52, right = width - 12, top = 10, foot = 276;
   const across = value => left + (right - left) * (value - x.range[0]) / (x.range[1] - x.range[0]);
@@ -37,19 +39,27 @@ function chart(element, x, y, curves, at) {
   for (const [place, text] of y.ticks) parts.push(`<path class="grid" d="M${left} ${down(place)}H${right}"/>`,
     `<text class="y" x="${left - 6}" y="${down(place) + 4}" text-anchor="end">${text}</text>`);
   parts.push(`<path class="at" d="M${across(at)} ${top}V${foot}"/>`);
-  for (const {method, look, points, large} of curves) {
+  for (const {method, look, points, said, large} of curves) {
     const placed = points.map(([px, py]) => `${across(px)} ${down(py)}`);
-    parts.push(`<g data-method="${method}" style="color:${look.color}">`);
+    parts.push(`<g data-method="${safe(method)}" style="color:${look.color}">`);
     parts.push(`<path class="line" stroke-width="${look.width}" stroke-dasharray="${look.dash}" d="M${placed.join("L")}"/>`);
     for (const [px, py, low, high, spread] of points) if (spread !== undefined) parts.push(
       `<path class="bar" d="M${across(low)} ${down(py)}H${across(high)}M${across(px)} ${down(py - spread)}V${down(py + spread)}"/>`);
-    if (large) points.forEach(([px, py], i) => parts.push(`<text class="mark${large.includes(i) ? " large" : ""}" x="${across(px)}" ` +
-      `y="${down(py)}" text-anchor="middle" dominant-baseline="central">${look.symbol}</text>`));
+    points.forEach(([px, py], i) => parts.push(large
+      ? `<text class="mark${large.includes(i) ? " large" : ""}" data-said="${safe(said[i])}" x="${across(px)}" ` +
+        `y="${down(py)}" text-anchor="middle" dominant-baseline="central">${look.symbol}</text>`
+      : `<circle class="place" data-said="${safe(said[i])}" cx="${across(px)}" cy="${down(py)}" r="1"/>`));
     parts.push("</g>");
   }
-  parts.push(`<text x="${(left + right) / 2}" y="${foot + 36}" text-anchor="middle">${x.label}</text>`,
-    `<text x="14" y="${(top + foot) / 2}" text-anchor="middle" transform="rotate(-90 14 ${(top + foot) / 2})">${y.label}</text>`);
+  parts.push(`<text x="${(left + right) / 2}" y="${foot + 36}" text-anchor="middle">${safe(x.label)}</text>`,
+    `<text x="14" y="${(top + foot) / 2}" text-anchor="middle" transform="rotate(-90 14 ${(top + foot) / 2})">${safe(y.label)}</text>`);
   element.innerHTML = `<svg viewBox="0 0 ${width} 316" width="${width}" height="316">${parts.join("")}</svg>`;
+  hide(withLegend(element));
+}
+
+function setValue(input, words) {
+  byId(`${input.id}-value`).textContent = words;
+  input.setAttribute("aria-valuetext", words);
 }
 
 function fillTable(table, head, rows) {
@@ -61,12 +71,78 @@ function fillTable(table, head, rows) {
   table.replaceChildren(top, body);
 }
 
+// ---- what figures share ------------------------------------------------------------------------------------------------
+
+// Functions that give the rows behind a drawn plot, by its id.
+const CSV = {};
+
+// What stands together under one legend.
+const withLegend = element => element.closest(".together:has([data-hides])");
+
+// A legend's methods that are switched off are hidden in everything that it stands together with.
+function hide(scope) {
+  const off = new Set([...scope.querySelectorAll('[data-hides][aria-pressed="false"]')].map(one => one.dataset.hides));
+  for (const one of scope.querySelectorAll("svg [data-method]")) one.style.display = off.has(one.dataset.method) ? "none" : "";
+}
+
+const pressed = button => button.setAttribute("aria-pressed", button.getAttribute("aria-pressed") !== "true");
+
+function figures() {
+  for (const button of document.querySelectorAll("[data-hides]")) button.addEventListener("click", () => {
+    pressed(button);
+    hide(withLegend(button));
+  });
+  for (const button of document.querySelectorAll(".enlarge")) button.addEventListener("click", () => {
+    pressed(button);
+    const large = button.closest("figure").classList.toggle("large");
+    button.textContent = large ? "Reduce" : "Enlarge";
+    dispatchEvent(new Event("resize"));
+  });
+  const quoted = cell => cell === null ? "" : /[",\n]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : String(cell);
+  for (const link of document.querySelectorAll("[data-of]")) link.addEventListener("click", () => {
+    const lines = CSV[link.dataset.of]().map(row => row.map(quoted).join(",") + "\n");
+    link.href = URL.createObjectURL(new Blob(lines, {type: "text/csv"}));
+  });
+}
+
+// Beside the pointer, what the nearest point says of itself.
+const NEAR = 14;
+
+function saying() {
+  const tip = byId("tip");
+  function say(event) {
+    const drawn = event.target.closest?.("figure svg");
+    let nearest = null, least = NEAR;
+    for (const point of drawn ? drawn.querySelectorAll("[data-said]") : []) {
+      const box = point.getBoundingClientRect();
+      const far = Math.hypot(box.x + box.width / 2 - event.clientX, box.y + box.height / 2 - event.clientY);
+      if (box.width && far < least) [nearest, least] = [point, far];
+    }
+    tip.hidden = !nearest;
+    if (!nearest) return;
+    tip.textContent = nearest.dataset.said;
+    tip.style.left = `${Math.max(0, Math.min(event.clientX + 12, document.documentElement.clientWidth - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${Math.max(0, event.clientY - tip.offsetHeight - 12)}px`;
+  }
+  for (const name of ["pointermove", "pointerdown"]) addEventListener(name, say);
+}
+
+// On paper nothing is folded.
+function printing() {
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details:not([open])")];
+    for (const one of opened) one.open = true;
+  });
+  addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
+}
+
 // ---- the controlled experiment -----------------------------------------------------------------------------------------
 
 const TICKS = [0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995];
 const stretch = correctness => -Math.log10(1 - Math.min(Math.max(correctness, 0), 0.99999));
 
-function tradeoff({steps, settings, coverage, looks, order}) {
+function tradeoff({steps, settings, coverage, looks, order, marked}) {
   const stepInput = byId("tradeoff-step"), targetInput = byId("tradeoff-target");
   const panels = {coverage, kl: "Conditional KL [nats]"};
   const xRange = range(settings.flatMap(s => s.correctness).filter(p => p !== null).map(stretch), 0.04);
@@ -85,20 +161,27 @@ function tradeoff({steps, settings, coverage, looks, order}) {
     for (const [metric, label] of Object.entries(panels)) {
       const yRange = range(settings.flatMap(s => s[metric]).filter(value => value !== null), 0.05);
       const curves = there.map((of, i) => ({method: of[0].method, look: looks[of[0].method], large: [of.indexOf(matched[i])],
+        said: of.map(s => [looks[s.method].label, `β = ${s.beta}`, ...[["Correctness", "correctness"], [label, metric]].map(
+          ([name, key]) => `${name} ${plusMinus(s[key][place(s)], s[`${key}_half_width`][place(s)])}`)].join(", ")),
         points: of.map(s => {
           const p = s.correctness[place(s)], spread = s.correctness_half_width[place(s)];
           return [stretch(p), s[metric][place(s)], stretch(p - spread), stretch(p + spread), s[`${metric}_half_width`][place(s)]];
         })}));
       chart(byId(`tradeoff-${metric}`), x, {label, range: yRange, ticks: ticksIn(yRange)}, curves, stretch(target));
     }
-    const row = s => [looks[s.method].label, String(s.beta), ...["correctness", "coverage", "covered", "kl"].map(
+    const far = s => Math.abs(s.correctness[place(s)] - target) > marked;
+    const row = (s, star) => [looks[s.method].label, s.beta + star, ...["correctness", "coverage", "covered", "kl"].map(
       key => plusMinus(s[key][place(s)], s[`${key}_half_width`][place(s)]))];
     const head = ["Method", "β", "Correctness", coverage, `${coverage} under pi+`, "Conditional KL"];
-    byId("tradeoff-step-value").textContent = step;
-    byId("tradeoff-target-value").textContent = target.toFixed(3);
-    fillTable(byId("tradeoff-matched"), head, matched.map(row));
-    fillTable(byId("tradeoff-points"), head, there.flat().map(row));
+    setValue(stepInput, String(step));
+    setValue(targetInput, target.toFixed(3));
+    fillTable(byId("tradeoff-matched"), head, matched.map(s => row(s, far(s) ? "*" : "")));
+    fillTable(byId("tradeoff-points"), head, there.flat().map(s => row(s, "")));
   }
+  const keys = ["correctness", "coverage", "covered", "kl"].flatMap(key => [key, `${key}_half_width`]);
+  const numbers = () => [["method", "beta", "step", ...keys], ...settings.flatMap(
+    s => s.step.map((step, i) => [s.method, s.beta, step, ...keys.map(key => s[key][i])]))];
+  for (const metric of Object.keys(panels)) CSV[`tradeoff-${metric}`] = numbers;
   return [update, stepInput, targetInput];
 }
 
@@ -114,14 +197,17 @@ function optima({q, beta, curves, looks}) {
     // Others' curves coincide with CoKL's, which lies below them and is wider than they are.
     const lowest = Object.keys(curves).sort((one, other) => (other === "cokl") - (one === "cokl"));
     chart(byId("optima-curves"), x, y, lowest.map(method => ({method, points: logs.map((log, i) => [log, curves[method][here][i]]),
+      said: beta.map((one, i) => `${looks[method].label}, q = ${q[here]}, β = ${one.toPrecision(3)}, Z* ${shown(curves[method][here][i])}`),
       look: {...looks[method], width: method === "cokl" ? 7 : 2}})), logs[at]);
-    byId("optima-q-value").textContent = q[here];
-    byId("optima-beta-value").textContent = beta[at].toPrecision(3);
+    setValue(qInput, String(q[here]));
+    setValue(betaInput, beta[at].toPrecision(3));
     fillTable(byId("optima-table"), ["Method", "Z*", "1 − Z*", "Z* − q"], Object.entries(curves).map(([method, grid]) => {
       const mass = grid[here][at];
       return [looks[method].label, ...[mass, 1 - mass, mass - q[here]].map(shown)];
     }));
   }
+  CSV["optima-curves"] = () => [["method", "q", "beta", "optimum"], ...Object.entries(curves).flatMap(
+    ([method, grid]) => grid.flatMap((row, i) => row.map((mass, j) => [method, q[i], beta[j], mass])))];
   return [update, qInput, betaInput];
 }
 
@@ -140,6 +226,9 @@ function claims() {
   return [update, search, verdict];
 }
 
+figures();
+saying();
+printing();
 for (const [update, ...inputs] of [...(DATA.tradeoff ? [tradeoff(DATA.tradeoff)] : []), optima(DATA.optima), claims()]) {
   for (const input of inputs) input.addEventListener("input", update);
   addEventListener("resize", update);

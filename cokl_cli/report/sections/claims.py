@@ -44,15 +44,15 @@ def _article(area: str, claim: Claim, folder: Path, page: Path) -> str:
     kind = {"held": "good", "not held": "bad"}.get(verdict, "open")
     evidence = "".join(f"<li>{text(line)}</li>" for line in claim.lines)
     derivation = f"<h4>Derivation</h4><p>{text(claim.derivation)}</p>" if claim.derivation else ""
-    link = f'<a href="{text(_link(folder, page))}">{text(folder)}</a>'
+    data = f'<a href="{text(link(folder, page))}">{text(folder)}</a>'
     return (
         f'<details class="claim" data-verdict="{text(verdict)}">'
         f'<summary><span class="verdict {kind}">{text(verdict)}</span> {text(claim.statement)}'
         f' <span class="source">{text(area)}{": " if claim.place else ""}{text(claim.place)}</span></summary>'
-        f"<ul>{evidence}</ul>{derivation}<p>Data: {link}</p></details>"
+        f"<ul>{evidence}</ul>{derivation}<p>Data: {data}</p></details>"
     )
 
 
-def _link(target: Path, page: Path) -> str:
+def link(target: Path, page: Path) -> str:
     """From the page to a file beside it, as it stands on this disk."""
     return Path(os.path.relpath(target.resolve(), page.resolve().parent)).as_posix()

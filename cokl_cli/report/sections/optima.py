@@ -8,7 +8,7 @@ from latex2mathml.converter import convert
 from bandit.config import EnvironmentConfig
 from bandit.engine.tables import method_label
 from cokl import regularizers
-from cokl_cli.report.html import Section, legend, look, plot
+from cokl_cli.report.html import Section, legend, look, plot, slider
 
 REFERENCE_CORRECTNESS = np.round(np.concatenate([[0.001, 0.002, 0.005], np.arange(0.01, 1.0, 0.01)]), 3)
 COEFFICIENTS = np.logspace(-3, 2, 126)
@@ -31,14 +31,14 @@ def section(environment: EnvironmentConfig) -> Section:
 <p>The correctness of the best of all policies, where D is the regularizer, from its closed form. A full-policy KL
 pulls it back to q as β grows. Entropy's optimum does not depend on q but on the share of correct actions, here
 {fraction:g}.</p>
+<div class="together">
 {legend(curves, method_label)}
 <div class="controls">
-<label>Reference's correctness q <output id="optima-q-value"></output>
-<input type="range" id="optima-q" min="0" max="{len(REFERENCE_CORRECTNESS) - 1}" step="1" value="12"></label>
-<label>Coefficient β <output id="optima-beta-value"></output>
-<input type="range" id="optima-beta" min="0" max="{len(COEFFICIENTS) - 1}" step="1" value="50"></label>
+{slider("optima-q", "Reference's correctness q", 0, len(REFERENCE_CORRECTNESS) - 1, 1, 12)}
+{slider("optima-beta", "Coefficient β", 0, len(COEFFICIENTS) - 1, 1, 50)}
 </div>
 {plot("optima-curves", "Population optimum Z* against the coefficient; the vertical line is the chosen coefficient.")}
+</div>
 <div class="scroll" tabindex="0"><table id="optima-table"></table></div>
 """
     data = {

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
-from bandit.sweep.analysis import MATCHED_CORRECTNESS, diverged_note, without_diverged_runs
+from bandit.sweep.analysis import MARKED, MATCHED_CORRECTNESS, diverged_note, without_diverged_runs
 from bandit.sweep.figures import means
-from cokl_cli.report.html import Section, legend, look, plot, text
+from cokl_cli.report.html import Section, legend, look, plot, slider, text
 from cokl_cli.report.results import read
 
 
@@ -28,19 +28,20 @@ def section(folder: Path) -> Section:
 <p>A point is a coefficient β, its place the mean over {seeds} seeds, its bars 95% intervals. The large points
 are those of the table: for each method the coefficient whose mean correctness at this step is closest to the match.
 {text(note)}</p>
+<div class="together">
 {legend(trained, method_label)}
 <div class="controls">
-<label>Training step <output id="tradeoff-step-value"></output>
-<input type="range" id="tradeoff-step" min="0" max="{len(steps) - 1}" step="1" value="{len(steps) - 1}"></label>
-<label>Matched correctness <output id="tradeoff-target-value"></output>
-<input type="range" id="tradeoff-target" min="0.05" max="0.995" step="0.001" value="{MATCHED_CORRECTNESS}"></label>
+{slider("tradeoff-step", "Training step", 0, len(steps) - 1, 1, len(steps) - 1)}
+{slider("tradeoff-target", "Matched correctness", 0.05, 0.995, 0.001, MATCHED_CORRECTNESS)}
 </div>
 <div class="pair">
 {plot("tradeoff-coverage", f"Correctness against {shown.lower()}; higher is better.")}
 {plot("tradeoff-kl", "Correctness against conditional KL, KL(ref+ || pi+); lower is better.")}
 </div>
+</div>
 <h3>At the matched correctness</h3>
 <div class="scroll" tabindex="0"><table id="tradeoff-matched"></table></div>
+<p class="note">*: more than {MARKED:g} away from the match, so not to be compared.</p>
 <details><summary>Every point as a table</summary>
 <div class="scroll" tabindex="0"><table id="tradeoff-points"></table></div></details>
 """
@@ -53,6 +54,7 @@ are those of the table: for each method the coefficient whose mean correctness a
         ],
         "looks": {method: {"label": method_label(method), **look(method)} for method in trained},
         "order": trained,
+        "marked": MARKED,
     }
     return Section("tradeoff", "Correctness against diversity", body, {"tradeoff": data})
 

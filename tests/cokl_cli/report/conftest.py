@@ -34,7 +34,8 @@ def results(tmp_path_factory) -> Path:
         folder.mkdir(parents=True)
     controlled_experiment().to_parquet(sweep / "sweep.parquet")
     (sweep / "config.json").write_text(json.dumps(LABS["sweep"].presets["paper"].as_dict()))
-    (sweep / "environment.json").write_text(json.dumps([{"versions": {"torch": "2.13.0"}, "git_commit": "abc"}]))
+    made = {"versions": {"cokl": "0.0.9"}, "git_commit": "0123456789abcdef-dirty", "ended": "2026-11-29"}
+    (sweep / "environment.json").write_text(json.dumps([made]))
     shift_table().to_parquet(lab / "shift.parquet")
     (lab / "config.json").write_text(json.dumps(LABS["shift"].presets["quick"].as_dict()))
     evidence = {"method": "symbolic", "domain": "all q", "error": 0.0, "accepted": 0.0, "detail": "", "certified": True}

@@ -114,9 +114,24 @@ def test_each_result_has_its_own_claims():
         for name in verdicts
         for verdict in verdicts[name]
     ]
-    body = headline.section({name: Path(name) for name in verdicts}, judged).body
+    body = headline.section({name: Path(name) for name in verdicts}, judged, {}).body
     assert "<td>Controlled experiment</td><td>1 of 5</td><td>sweep</td>" in body
     assert "<td>Task shift, in miniature</td><td>0 of 1</td><td>shift</td>" in body
+
+
+def test_the_page_opens_with_each_answer_then_claims_and_says_what_made_it(report: Path, results: Path):
+    text = html.unescape(report.read_text(encoding="utf-8"))
+    opening = text.partition('<section id="claims">')[0]
+    for name, folders in finished(results).items():
+        assert opening.count(sources()[name].answer(folders[0])) == 1, name
+    assert re.findall('<section id="(.*?)">', text) == ["headline", "claims", "tradeoff", "sweep", "shift", "llm",
+                                                        "optima", "cokl"]  # fmt: skip
+    assert "<td>0.0.9</td><td>0123456789ab-dirty</td><td>2026-11-29</td>" in opening
+    for target in re.findall('<a href="#([a-z-]+)"', opening):
+        assert text.count(f'id="{target}"') == 1
+    (documentation,) = re.findall('<a href="(.*?)">Documentation</a>', opening)
+    assert (report.parent / documentation).is_file()
+    assert re.search(r"Made by cokl \d+\.\d+\.\d+, commit [0-9a-f]{12}(-dirty)?, on 20\d\d-\d\d-\d\d\.", opening)
 
 
 def test_of_several_results_of_a_kind_the_first_is_shown_and_the_others_are_named(results: Path, tmp_path: Path):
