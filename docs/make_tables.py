@@ -2,7 +2,7 @@
 
 ASSUMPTIONS.md, what the paper leaves open, is from the source. The tables of llm_bridge/FINDINGS.md, each between a
 comment with its name and one that ends it, are from SmolLM2's scores, those of llm_bridge/open_questions/FINDINGS.md
-from its runs.
+from its runs. figures/rendered/smollm2_seeds is of SmolLM2's scores, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ import pandas as pd
 
 from cokl import methods
 from cokl.support.statistics import mean_and_half_width, plain_markdown_table, with_spread
+from figures.matplotlib_renderer import render
+from figures.style import save
 from llm_bridge.open_questions import analysis
+from llm_bridge.report.figures import ends_by_seed
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("cokl", "bandit", "llm_bridge", "theory", "cokl_cli")
@@ -227,3 +230,5 @@ if __name__ == "__main__":
     findings.write_text(with_tables(findings.read_text(encoding="utf-8"), smollm2_tables()), encoding="utf-8")
     findings = OPEN_QUESTIONS / "FINDINGS.md"
     findings.write_text(with_tables(findings.read_text(encoding="utf-8"), open_questions_tables()), encoding="utf-8")
+    ends = render(ends_by_seed(pd.read_csv(SCORES).query("main == 1")))
+    save(ends, ROOT / "figures" / "rendered", "smollm2_seeds")

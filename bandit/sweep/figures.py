@@ -28,6 +28,8 @@ _Q, _BETA = 0.35, 0.5
 _CORRECT = np.array([0.46, 0.27, 0.17, 0.10])
 _INCORRECT = np.array([0.30, 0.25, 0.20, 0.15, 0.10])
 _CORRECT_COLOR, _INCORRECT_COLOR = "#4d4d4d", "#bdbdbd"  # greys, since colours belong to methods
+_BENEATH = {"correct_forward_kl": replace(method_style("correct_forward_kl"), width=3, size=6, order=2)}
+"""Replay, whose curve is nearly CoKL's: wider, and below it."""
 _PARTS = ("correctness mass $Z$", r"within correct, $\pi^{+}$", r"within incorrect, $\pi^{-}$")
 
 
@@ -63,6 +65,7 @@ def tradeoff(table: pd.DataFrame) -> Drawing:
     styles = {
         "none": replace(method_style("none"), order=5),
         "reference": replace(method_style("reference"), size=7),
+        **_BENEATH,
     }
     return Drawing(
         join(parts), shown, 2, 2.75, _tradeoff_caption(table, few), styles, letters=True, note=diverged_note(table)
@@ -99,7 +102,8 @@ def dynamics(table: pd.DataFrame) -> Drawing:
             parts.append(marks(column, "band", label=label, method=method, x=mean["step"], y=mean[column], **ends))
             if few:
                 parts.append(marks(column, "seed", method=method, x=run["step"], y=run[column], run=run["seed"]))
-    return Drawing(join(parts), shown, 2, 2.75, _dynamics_caption(rows, few), legend_columns=3, letters=True, note=note)
+    caption = _dynamics_caption(rows, few)
+    return Drawing(join(parts), shown, 2, 2.75, caption, _BENEATH, legend_columns=4, letters=True, note=note)
 
 
 def _dynamics_caption(rows: pd.DataFrame, few: bool) -> str:

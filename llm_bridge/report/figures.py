@@ -1,10 +1,14 @@
-"""The LLM experiment's figure: validation during the chat stage."""
+"""The LLM experiment's figures: validation during the chat stage, and what many seeds end with."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pandas as pd
+
 from figures.marks import Drawing, Panel, join, marks
 from figures.matplotlib_renderer import render
-from figures.style import Picture
+from figures.style import Picture, method_style
 from llm_bridge.experiment.workloads import WORKLOADS
 from llm_bridge.report.results import Results
 from llm_bridge.report.tables import HEADERS, method_label
@@ -51,3 +55,32 @@ def dynamics(results: Results) -> Drawing:
     if "chat_val" in at_end:
         caption += f" Chat-Val: {at_end['chat_val']}."
     return Drawing(join(parts), panels, len(panels), 2.7, caption, letters=True)
+
+
+def ends_by_seed(scores: pd.DataFrame) -> Drawing:
+    """What each method keeps and learns on each seed, a point for its end. scores: SmolLM2's, main settings alone.
+
+    Points of one seed stand side by side, in the table's order.
+    """
+    panels = {
+        column: Panel(title, "Seed", label, x_ticks=sorted(scores["seed"].unique()), y_limits=(-4, 104))
+        for column, title, label in (
+            ("known", "Sums that it knew: higher is better", "Right [%]"),
+            ("chat_val", "Small talk: higher is better", "Reward [%]"),
+        )
+    }
+    parts, names = [], list(scores["method"].unique())
+    for panel in panels:
+        for place, name in enumerate(names):
+            rows = scores[scores["method"] == name].sort_values("seed")
+            beside = rows["seed"] + 0.1 * (place - (len(names) - 1) / 2)
+            text = [f"seed {seed}, β = {beta:g}" for seed, beta in zip(rows["seed"], rows["beta"], strict=True)]
+            parts.append(
+                marks(panel, "point", label=method_label(name), method=name, x=beside, y=rows[panel], text=text)
+            )
+    caption = (
+        "SmolLM2-135M after small talk: known sums right (a) and small talk's reward (b), in percent. Each of "
+        f"{scores['seed'].nunique()} seeds has one run a method. Base is before small talk."
+    )
+    star = {"base": replace(method_style("base"), size=6)}
+    return Drawing(join(parts), panels, len(panels), 2.7, caption, star, legend_columns=len(names), letters=True)
