@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import warnings
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Card:
         from bandit.plasticity.train import plasticity
         from cokl.support.statistics import markdown_table
         from cokl_cli.regularizer_check import require_trainable
-        from cokl_cli.report.results import CARD
+        from cokl_cli.report.results import CARD, CARD_FACTS
         from figures import matplotlib_renderer, style
 
         own = registered_in(self.file)
@@ -59,6 +60,11 @@ class Card:
         title = ", ".join(map(method_label, own))
         write_text(f"# {title}\n\n{text}\n\n{markdown_table(rows)}\n{picture}", self.folder / "card.md")
         write_text(rows.to_csv(index=False), self.folder / CARD)
+        facts = {
+            "answers": [card.answer(matched, name) for name in own],
+            "labels": {name: method_label(name) for name in own},  # which only the file itself knows
+        }
+        write_text(json.dumps(facts, indent=2) + "\n", self.folder / CARD_FACTS)
         print(f"{text}\n\n{card.on_screen(rows)}\n")
         style.save(matplotlib_renderer.render(drawing), self.folder, "card")
         print(f"picture: {self.folder / 'card.png'}\ntable: {self.folder / 'card.md'}")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from pandas import read_csv
 
 from bandit.lab import Analysis, Lab, Tables
 from bandit.labs import labs
 from bandit.sweep.config import REPLAY
 from cokl.support.errors import InputError
+from cokl.support.files import read_json
 from cokl.support.results import read_config
 from cokl.support.verdicts import Claim, Evidence, withheld
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 CARD = "card.csv"
 """In the folder of a regularizer's card, whose runs of the plasticity lab have too few seeds for verdicts."""
+CARD_FACTS = "card.json"
+"""There, once it is finished: its answers, and what one's own regularizers are called."""
 
 
 class Source(ABC):
@@ -193,6 +198,42 @@ class Theory(Judged):
         return in_brief(one.kind for one in evidence)
 
 
+class RegularizerCard(Source):
+    """Of a card, whose seeds are too few for verdicts."""
+
+    title = "A regularizer of your own"
+    command = "cokl bandit card"
+    marks = (CARD_FACTS, CARD)
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        return ()
+
+    def answer(self, folder: Path) -> str:
+        return ". ".join(_card_facts(folder)["answers"]) + "."
+
+    @property
+    def anchor(self) -> str:
+        return "card"
+
+    def section(self, folder: Path | None) -> Section | None:
+        """The card's answer, picture and table; nothing without one."""
+        from bandit.plasticity.card import drawing
+        from cokl_cli.report.html import Section, chart, table, text
+
+        if folder is None:
+            return None
+        drawn = drawing(labs()["plasticity"].read(folder)[0]["plasticity"])
+        labels = drawn.marks["method"].map(_card_facts(folder)["labels"]).fillna(drawn.marks["label"])
+        shown = chart(replace(drawn, marks=drawn.marks.assign(label=labels)), "card")
+        rows = table(read_csv(folder / CARD, dtype=str, keep_default_na=False))
+        return Section(self.anchor, self.title, f"<p>{text(self.answer(folder))}</p>{shown}{rows}")
+
+
+def _card_facts(folder: Path) -> dict[str, Any]:
+    again = "run the command of this card again"
+    return dict(read_json(folder / CARD_FACTS, {"answers": [str], "labels": {str: str}}, again))
+
+
 class LanguageModel(Source):
     """Of the LLM experiment, of which there is one run: it has no interval, and judges no claim."""
 
@@ -227,14 +268,15 @@ class LanguageModel(Source):
 def sources() -> dict[str, Source]:
     """Every kind of results by name, in the order of the page."""
     of_labs: dict[str, Source] = {name: LabResults(name, lab) for name, lab in labs().items()}
-    return of_labs | {"theory": Theory(), "llm": LanguageModel()}
+    return of_labs | {"card": RegularizerCard(), "theory": Theory(), "llm": LanguageModel()}
 
 
 def finished(root: Path) -> dict[str, list[Path]]:
     """The folders under `root`, itself among them, with finished results of each kind that has any.
 
-    Neither a card's folder counts nor the parts of a robustness run, nor replay's within a sweep's. The paper's
-    settings come before quick ones, and shallow folders before deep ones. Raises InputError if `root` is not a folder.
+    A card's folder counts as a card alone; the parts of a robustness run and replay's within a sweep's do not count.
+    The paper's settings come before quick ones, and shallow folders before deep ones. Raises InputError if `root` is
+    not a folder.
     """
     if not root.is_dir():
         raise InputError(f"results: {root} is not a folder; `cokl bandit sweep --preset quick` makes results in runs/")
@@ -242,7 +284,7 @@ def finished(root: Path) -> dict[str, list[Path]]:
     for name, source in sources().items():
         folders = {path.parent for path in root.rglob(source.marks[0])}
         own = [folder for folder in folders if all((folder / mark).is_file() for mark in source.marks)]
-        if whole := [folder for folder in own if _whole(folder)]:
+        if whole := [folder for folder in own if name == "card" or _whole(folder)]:
             found[name] = sorted(
                 whole, key=lambda folder: ("quick" in str(folder.relative_to(root)), len(folder.parts), str(folder))
             )

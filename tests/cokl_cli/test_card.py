@@ -1,6 +1,8 @@
 """`cokl bandit card FILE`: a regularizer of one's own beside the built-in ones, and files that cannot be used."""
 
 import dataclasses
+import html
+import json
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -18,6 +20,7 @@ from cokl.support.code import with_code
 from cokl.support.results import Execution
 from cokl_cli.app import main
 from cokl_cli.commands.card import registered_in
+from cokl_cli.report.page import write
 from cokl_cli.report.results import finished
 from tests.bandit.plasticity.conftest import TINY
 from tests.bandit.plasticity.tables import CONFIG, lab
@@ -89,8 +92,18 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     steps = np.array(config.evaluated_steps)
     plastic = [np.trapezoid(run["reward"], steps) / steps[-1] for _, run in rows.groupby("seed")]
     assert float(shown["No regularizer"]["plasticity"].split(" ")[0]) == pytest.approx(np.mean(plastic), abs=6e-4)
-    assert finished(folder.parent) == {}  # no results of the lab that trained it
+    assert finished(folder.parent) == {"card": [folder]}  # no results of the lab that trained it
     printed = capsys.readouterr().out
+    regularizers._registry.pop("card_own")  # as in the process that makes a page
+    write(Path("runs"), Path("runs/page.html"))
+    page = html.unescape(Path("runs/page.html").read_text())
+    answer = json.loads((folder / "card.json").read_text())["answers"][0]
+    assert " ".join(printed.split()).startswith(answer)
+    assert page.count(f"{answer}.") == 2  # at the head, and in its section
+    section = page.partition('<section id="card">')[2].partition("</section>")[0]
+    assert f"<td>{label}</td>" in section
+    assert f"{label}</button>" in section
+    assert "card_own</" not in section
     assert f"{label} beside the built-in regularizers" in printed
     assert max(map(len, printed.splitlines())) <= 80
 
