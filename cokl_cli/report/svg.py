@@ -5,6 +5,8 @@ from __future__ import annotations
 import colorsys
 import io
 import re
+from collections.abc import Mapping
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -62,7 +64,8 @@ def _tell(root: ElementTree.Element, drawing: Drawing) -> None:
     for panel, axes in drawing.panels.items():
         for kind, label, _, method, rows in drawing.series(panel):
             shown = rows[np.isfinite(rows[["x", "y"]].astype(float)).all(axis=1)]
-            said = [_said(label, axes, row) for row in shown.iloc[:: marker_every(kind, len(rows))].to_dict("records")]
+            every = marker_every(kind, len(rows))
+            said = [_said(label, axes, row) for row in shown.to_dict("records")][::every]
             for group in groups.get(series_name(number), ()):
                 del group.attrib["id"]
                 if method:
@@ -74,13 +77,13 @@ def _tell(root: ElementTree.Element, drawing: Drawing) -> None:
             number += 1
 
 
-def _said(label: str, axes: Panel, row: dict[str, object]) -> str:
+def _said(label: str, axes: Panel, row: Mapping[Any, Any]) -> str:
     """A point in words: what it is, and both values with half their intervals."""
     values = []
     for axis, name, low, high in (("x", axes.x, "x_low", "x_high"), ("y", axes.y or axes.title, "low", "high")):
-        half = (float(str(row[high])) - float(str(row[low]))) / 2
-        values.append(f"{plain(name)} {float(str(row[axis])):.4g}" + (f" ± {half:.2g}" if np.isfinite(half) else ""))
-    return ", ".join(part for part in (plain(label), str(row["text"] or ""), *values) if part)
+        half = (row[high] - row[low]) / 2
+        values.append(f"{plain(name)} {row[axis]:.4g}" + (f" ± {half:.2g}" if np.isfinite(half) else ""))
+    return ", ".join(part for part in (plain(label), row["text"], *values) if part)
 
 
 def legend_of(drawing: Drawing) -> dict[str, str]:
@@ -103,7 +106,7 @@ def data_of(drawing: Drawing) -> pd.DataFrame:
         x_axis=[plain(one.x) for one in axes],
         y_axis=[plain(one.y) for one in axes],
     )
-    filled = [name for name in named if (named[name].astype(str).replace("nan", "") != "").any()]
+    filled = [name for name in named if not (named[name].isna() | (named[name] == "")).all()]
     return named[filled]
 
 

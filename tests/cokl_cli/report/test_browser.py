@@ -251,12 +251,11 @@ def test_methods_have_other_colours_at_night_that_stand_out_from_the_page(report
     colours = {}
     for scheme in ("light", "dark"):
         page = opened(report, color_scheme=scheme)
-        script = """one => { const style = getComputedStyle(one.querySelector("path"));
-            return [style.stroke, getComputedStyle(document.body).backgroundColor] }"""
+        script = """name => [...document.querySelectorAll(`#sweep figure [data-method=${name}] path`)]
+            .map(one => getComputedStyle(one).stroke).find(stroke => stroke.startsWith("rgb"))"""
+        ground = numbers(page.evaluate("getComputedStyle(document.body).backgroundColor"))
         for name in ("cokl", "forward_kl", "none"):
-            place = page.locator(f"#sweep figure >> nth=1 >> [data-method={name}]").first
-            line, ground = (re.findall(r"[\d.]+", value)[:3] for value in place.evaluate(script))
-            line, ground = ([int(float(part)) for part in colour] for colour in (line, ground))
+            line = numbers(page.evaluate(script, name))
             colours[scheme, name] = tuple(line)
             assert abs(luminance(line) - luminance(ground)) > 0.1, (scheme, name)
     assert colours["light", "cokl"] == (0xD5, 0x5E, 0x00)
@@ -265,6 +264,11 @@ def test_methods_have_other_colours_at_night_that_stand_out_from_the_page(report
     assert colours["dark", "forward_kl"] != colours["light", "forward_kl"]
     red, green, blue = colours["dark", "forward_kl"]
     assert blue > green > red  # the hue is the method's own
+
+
+def numbers(colour: str) -> list[int]:
+    """Red, green and blue."""
+    return [int(part) for part in re.findall(r"\d+", colour)[:3]]
 
 
 def luminance(colour: list[int]) -> float:
