@@ -34,6 +34,7 @@ from bandit.sweep import figures as sweep
 from bandit.sweep.config import SweepConfig
 from figures.matplotlib_renderer import render
 from figures.style import Picture
+from llm_bridge.report.figures import ends_by_seed
 from tests.bandit.finite_group.tables import made_metrics
 from tests.bandit.plasticity.tables import CONFIG as PLASTICITY
 from tests.bandit.plasticity.tables import lab as plasticity_table
@@ -300,6 +301,25 @@ def test_the_finite_groups_are_drawn_as_their_axes_say():
         levels = [line.get_ydata()[0] for line in axes.lines if "exact" in str(line.get_label())]  # type: ignore[index]
         assert any(level == pytest.approx(exact) for level in levels)
     assert {axes.get_xlabel() for axes in picture.axes[-3:]} == {"Group size $G$"}
+
+
+def test_smollm2s_seeds_are_drawn_as_their_axes_say():
+    methods = {"base": "Base", "grpo": "GRPO w/o KL", "forward_kl": "Forward KL"}
+    runs = itertools.product((1, 0), methods)  # not in the order of the axis
+    scores = pd.DataFrame(
+        [(seed, name, 0.01, 10.0 * seed + len(name), 50.0 + seed) for seed, name in runs],
+        columns=["seed", "method", "beta", "known", "chat_val"],
+    )
+    picture = render(ends_by_seed(scores))
+    assert words(picture) == [("Seed", "Right [%]"), ("Seed", "Reward [%]")]
+    for axes, column in zip(picture.axes, ("known", "chat_val"), strict=True):
+        found = series(axes)
+        assert set(found) == set(methods.values())
+        for name, label in methods.items():
+            rows = scores[scores["method"] == name].sort_values("seed")
+            assert [y for _, y in found[label]] == rows[column].tolist()
+            assert [round(x) for x, _ in found[label]] == [0, 1]
+        assert axes.get_xticks().tolist() == [0, 1]
 
 
 def test_the_cards_panels_are_drawn_as_their_axes_say():
