@@ -63,7 +63,7 @@ def _tell(root: ElementTree.Element, drawing: Drawing) -> None:
     number = 0
     for panel, axes in drawing.panels.items():
         for kind, label, _, method, rows in drawing.series(panel):
-            shown = rows[np.isfinite(rows[["x", "y"]].astype(float)).all(axis=1)]
+            shown = rows.dropna(subset=["x", "y"])
             every = marker_every(kind, len(rows))
             said = [_said(label, axes, row) for row in shown.to_dict("records")][::every]
             for group in groups.get(series_name(number), ()):
