@@ -52,7 +52,7 @@ def _sections(shown: Mapping[str, Path], page: Path) -> list[Section]:
 def _documentation(page: Path) -> str:
     """A link to the documentation beside this code; "" where it is installed without."""
     root = Path(__file__).resolve().parents[2]
-    for found in (root / "build" / "site" / "index.html", root / "docs" / "index.md"):
+    for found in (root / "build" / "site" / "index.html", root / "README.md"):
         if found.is_file():
             return f'<a href="{text(claims.link(found, page))}">Documentation</a>. '
     return ""
