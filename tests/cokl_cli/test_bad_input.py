@@ -36,7 +36,8 @@ def refusal(capsys, *arguments: str) -> str:
         ("theory check --only cokl-gradeint", "unknown claim 'cokl-gradeint' (did you mean cokl-gradient?); "),
         (
             "llm run --preset qwen3-1.7",
-            "--preset: expected one of smollm2, qwen3-0.6b, qwen3-0.6b-one-gpu, qwen3-1.7b, qwen3-4b, open-questions, got",
+            "--preset: expected one of smollm2, qwen3-0.6b, qwen3-0.6b-one-gpu, qwen3-1.7b, qwen3-4b, "
+            "open-questions, got",
         ),
         ("bandit sweep --betas -0.1", "betas: expected finite coefficients > 0, got -0.1"),
         ("bandit sweep --seeds 0", "seeds: expected at least 1, got 0"),

@@ -126,9 +126,9 @@ def test_what_is_said_of_seed_101_is_its_runs():
     assert re.findall(told, PAGE) == [tuple(f"{value:.1f}" for value in there)]
     end = ends(101, 24)
     told = r"right\*\*: (\S+) and (\S+) different ones, at (\d+) and (\d+) % right\. Reverse KL has (\S+) at (\d+) %\."
-    two, other = end.loc[[(name, 0.01) for name in COMPARED[:2]]], end.loc[("reverse_kl", 0.01)]
-    expected = [*map("{:.1f}".format, two["different"]), *map("{:.0f}".format, 100 * two["right"])]
-    assert re.findall(told, PAGE) == [(*expected, f"{other['different']:.1f}", f"{100 * other['right']:.0f}")]
+    right, different = ([end[name][method, 0.01] for method in COMPARED[:3]] for name in ("right", "different"))
+    expected = [*map("{:.1f}".format, different[:2]), *(f"{100 * value:.0f}" for value in right[:2])]
+    assert re.findall(told, PAGE) == [(*expected, f"{different[2]:.1f}", f"{100 * right[2]:.0f}")]
     assert end["different"].nlargest(2).index.tolist() == [("correct_forward_kl", 0.01), ("cokl", 0.01)]
     assert end["right"].nsmallest(2).index.tolist() == [("correct_forward_kl", 0.01), ("cokl", 0.01)]
 
