@@ -12,10 +12,7 @@ import pandas as pd
 
 from bandit.engine.tables import reported_seeds
 from bandit.engine.two_tasks.plan import RUN
-from bandit.lab import Analysis, Tables
-from bandit.sequences.config import KNOWN, SequenceConfig
-from bandit.sequences.train import METRICS
-from bandit.shift.analysis import (
+from bandit.engine.two_tasks.summary import (
     ANCHORS,
     diverged_note,
     final_rows,
@@ -24,6 +21,9 @@ from bandit.shift.analysis import (
     readable,
     without_diverged_runs,
 )
+from bandit.lab import Analysis, Tables
+from bandit.sequences.config import KNOWN, SequenceConfig
+from bandit.sequences.train import METRICS
 from cokl.support.statistics import spread_column, summarize, with_spread
 from cokl.support.verdicts import SPREAD, Measurement, judged
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bandit.engine.two_tasks.summary import label
 from bandit.lab import Analysis
-from bandit.shift.analysis import label
 from figures.marks import Drawing, Panel, interval, join, marks
 
 

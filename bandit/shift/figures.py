@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pandas as pd
 
+from bandit.engine.two_tasks.summary import ANCHORS, label
 from bandit.lab import Analysis
-from bandit.shift.analysis import ANCHORS, label
 from cokl.support.statistics import with_spread
 from figures.marks import Drawing, Panel, interval, join, marks
 from figures.style import Style

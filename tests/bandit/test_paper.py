@@ -8,7 +8,7 @@ from bandit.engine.two_tasks.plan import kl_prompts
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.plasticity.config import PlasticityConfig
 from bandit.sequences.config import PRESETS as SEQUENCES
-from bandit.shift import analysis as claims
+from bandit.shift import claims
 from bandit.shift.config import PAPER_BETA
 from bandit.shift.config import PRESETS as SHIFT
 from bandit.sweep.config import PRESETS as SWEEP

@@ -11,7 +11,9 @@ import pytest
 from bandit.finite_group import figures as finite_group
 from bandit.finite_group.analysis import final_table
 from bandit.shift import figures as shift
-from bandit.shift.analysis import Views, score, tables_of
+from bandit.shift.analysis import tables_of
+from bandit.shift.claims import Views
+from bandit.shift.scores import score
 from bandit.sweep.figures import dynamics, tradeoff
 from llm_bridge.report import figures as llm
 from tests.bandit.finite_group.tables import made_metrics

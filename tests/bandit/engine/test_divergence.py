@@ -14,8 +14,8 @@ from bandit.finite_group import train as finite_group
 from bandit.finite_group.analysis import final_table
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.train import planned_runs as planned_groups
-from bandit.shift.analysis import score
 from bandit.shift.config import ShiftConfig
+from bandit.shift.scores import score
 from bandit.shift.train import ShiftTrainer
 from bandit.shift.train import planned_runs as planned_shifts
 from bandit.sweep.analysis import analyse, judge

@@ -7,11 +7,13 @@ import copy
 import pandas as pd
 import pytest
 
-from bandit.shift import analysis as claims
-from bandit.shift import analysis as score
-from bandit.shift.analysis import Views
+from bandit.engine.two_tasks.summary import forgotten_and_learned
+from bandit.shift import claims
+from bandit.shift.analysis import analyse
+from bandit.shift.claims import Views
 from bandit.shift.config import ShiftConfig
 from bandit.shift.figures import draw
+from bandit.shift.scores import score
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import NONE, POINTS, shift_table
 
@@ -23,7 +25,7 @@ def verdict(points: dict, name: str, **options) -> str | None:
 
 def judged(table: pd.DataFrame, name: str) -> Claim:
     """The claim of this name, of which there is one."""
-    (claim,) = [claim for claim in claims.judge(Views(score.score(table))) if claim.name == name]
+    (claim,) = [claim for claim in claims.judge(Views(score(table))) if claim.name == name]
     return claim
 
 
@@ -136,13 +138,13 @@ def test_beta_is_judged_within_the_papers_range():
 
 def test_a_claim_of_several_parts_is_not_judged_on_some_of_them():
     points = {name: ends for name, ends in POINTS.items() if name != "correct_reverse_kl"}
-    found = {claim.name for claim in claims.judge(Views(score.score(shift_table(points))))}
+    found = {claim.name for claim in claims.judge(Views(score(shift_table(points))))}
     assert set(PLACES) - found == {"overall", "reverse", "constrained", "tuned reverse", "search", "larger batches"}
 
 
 def test_the_primary_measurement_is_the_sampled_one_at_the_declared_place():
     both = pd.concat([shift_table(batches=(16, 8, 32, 64)).assign(mode=m) for m in ("exact", "sampled")])
-    judgements = claims.judge(Views(score.score(both.reset_index(drop=True))))
+    judgements = claims.judge(Views(score(both.reset_index(drop=True))))
     assert [claim.name for claim in judgements] == [*PLACES] == [*claims.PAPER_CLAIMS]
     for claim, place in zip(judgements, PLACES.values(), strict=True):
         assert claim.primary.text.startswith(f"{place}: ")
@@ -185,7 +187,7 @@ def test_a_picture_says_that_a_run_diverged():
     table = shift_table()
     lost = (table["method"] == "cokl") & (table["beta"] == 10) & (table["seed"] == 0) & (table["step"] == 20)
     table.loc[lost, "prior_correct"] = float("nan")
-    for drawing in draw(claims.analyse({"shift": table}, ShiftConfig())).values():
+    for drawing in draw(analyse({"shift": table}, ShiftConfig())).values():
         assert "diverged" in drawing.note
 
 
@@ -203,14 +205,14 @@ def test_the_coefficients_of_a_table_are_chosen_once_for_claims_tables_and_pictu
         return choose(scored)
 
     monkeypatch.setattr(claims, "best_coefficients", counted)
-    assert draw(claims.analyse({"shift": shift_table()}, ShiftConfig()))
+    assert draw(analyse({"shift": shift_table()}, ShiftConfig()))
     assert len(chosen) == 1
 
 
 @pytest.mark.parametrize("missing", ["cokl", "cokl_without_term1"])
 def test_without_either_of_its_methods_a_collapse_is_not_measured(missing: str):
     points = {method: at for method, at in POINTS.items() if method != missing}
-    assert not [c for c in claims.judge(Views(score.score(shift_table(points)))) if c.name == "collapse"]
+    assert not [c for c in claims.judge(Views(score(shift_table(points)))) if c.name == "collapse"]
 
 
 @pytest.mark.parametrize(("gain", "expected"), [(0.5, "held"), (0.8, "held"), (1.2, "not held"), (1.5, "not held")])
@@ -224,5 +226,5 @@ def test_a_gain_of_the_floor_is_none_below_one_point_of_overall(gain: float, exp
 def test_what_is_forgotten_and_learned_is_of_the_reported_seeds():
     table = shift_table(jitter=0.0)
     table.loc[(table["role"] == "selection") & (table["method"] == "none"), ["prior_correct", "new_correct"]] = 0.17
-    (forgotten, around), (learned, _) = score.forgotten_and_learned(table)
+    (forgotten, around), (learned, _) = forgotten_and_learned(table)
     assert (forgotten, learned, around) == pytest.approx((0.5, 0.7, 0.0))

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bandit.shift import analysis as score
-from bandit.shift.analysis import PAPER_CLAIMS, Views, judge
+from bandit.shift.claims import PAPER_CLAIMS, Views, judge
+from bandit.shift.scores import score
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
 from tests.oracles.intervals import half_width
@@ -64,7 +64,7 @@ def noisy() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def noisy_claims(noisy) -> list[Claim]:
     """What is judged on it."""
-    return judge(Views(score.score(noisy)))
+    return judge(Views(score(noisy)))
 
 
 def seeds_scores(table: pd.DataFrame, method: str, beta: float, prompts: int = 16) -> dict[str, np.ndarray]:
