@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 import signal
@@ -28,7 +30,7 @@ def settle() -> None:
     """Open the closed streams, listen to signals, and leave out what others have set for their own programs.
 
     A user's matplotlibrc or backend would stop Matplotlib as it is loaded. Raises InputError where the current folder
-    is gone, in which PyTorch does not load.
+    is gone, in which PyTorch does not load, and for a variable with which no progress bar can be drawn.
     """
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
@@ -47,11 +49,33 @@ def settle() -> None:
         os.getcwd()
     except FileNotFoundError as error:
         raise InputError("the folder that you are in is gone; change to another one") from error
+    _try_progress_bars()
 
 
 def silence(stream: TextIO) -> None:
     """Discard what Python would still write to a standard stream as it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _try_progress_bars() -> None:
+    """Draw a progress bar, unseen, if the environment has settings of tqdm's, some of which it reads as it is loaded.
+
+    Raises InputError if they are none.
+    """
+    variables = sorted(name for name in os.environ if name.startswith("TQDM_"))
+    if not variables:
+        return
+    from cokl.support.results import progress_bar
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), progress_bar(1, "trials") as bar:
+            bar.update()
+    except Exception as error:  # of many kinds, by variable: ValueError, KeyError, AttributeError, ZeroDivisionError
+        given = ", ".join(f"{name}={os.environ[name]}" for name in variables)
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"{given}: expected settings with which tqdm draws a progress bar; unset it ({reason})"
+        ) from error
 
 
 def _open_streams() -> None:

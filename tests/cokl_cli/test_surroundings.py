@@ -142,6 +142,7 @@ WORKS: dict[str, tuple[Surroundings, tuple[str, ...], tuple[str, ...]]] = {
     "no standard error": (near(closed=(2,)), TRAIN, MADE),
     "no streams at all": (near(closed=(0, 1, 2)), PRINT, ()),
     "a hang-up under nohup": (near(hang_up=True, ignored=(signal.SIGHUP,)), TRAIN, MADE),
+    "settings of progress bars": (near(variables={"TQDM_MININTERVAL": "9", "TQDM_ASCII": "1"}), PRINT, ()),
     "three columns": (near(variables={"COLUMNS": "3"}), ("--help",), ()),
     "the home in a path": (near(variables=HOME), ("logbook", "--out=~/book"), ("home/book/REPRODUCTION.md",)),
     "no flock": (near(flock=errno.ENOSYS), TRAIN, MADE),
@@ -189,6 +190,13 @@ REFUSED: dict[str, tuple[Surroundings, tuple[str, ...], str]] = {
         ("logbook",), "REPRODUCTION.json is damaged (seconds: expected float | int | None, got long); restore it",
     ),
     "no backend of that name": (near(variables={"MPLBACKEND": "mine"}), ("bandit", "swep"), "did you mean sweep?"),
+    **{
+        f"TQDM_{name}={value}": (
+            near(variables={f"TQDM_{name}": value}), TRAIN,
+            f"TQDM_{name}={value}: expected settings with which tqdm draws a progress bar; unset it (",
+        )
+        for name, value in {"MININTERVAL": "abc", "BAR_FORMAT": "{mine}", "ASCII": "x", "FILE": "log"}.items()
+    },
     "three columns and a slip": (near(variables={"COLUMNS": "3"}), ("bandit", "swep"), "did you mean sweep?"),
 }  # fmt: skip
 """What a command refuses: it ends with 2, prints nothing, and says this in one line."""
