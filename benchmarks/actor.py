@@ -96,7 +96,7 @@ def make_model(shape: Shape, device: str) -> Any:
         return Qwen3ForCausalLM(Qwen3Config(**shape.model, tie_word_embeddings=True))
 
 
-def draw(shape: Shape, model: Any, groups: int, prompts: int, dtype: torch.dtype) -> Rows:
+def make_rows(shape: Shape, model: Any, groups: int, prompts: int, dtype: torch.dtype) -> Rows:
     """Random rows. prompts: of how many CoKL has a cached and a fresh group among the `groups`."""
     generator = torch.Generator().manual_seed(1)
     rows, length = groups * shape.group, shape.prompt + shape.response
@@ -147,7 +147,7 @@ def compare(shape: Shape, device: str) -> tuple[Ratio, float, float]:
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     model = make_model(shape, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
-    rows = draw(shape, model, shape.groups, shape.groups // 10, dtype)
+    rows = make_rows(shape, model, shape.groups, shape.groups // 10, dtype)
 
     def seconds(regularized: bool) -> float:
         start = now(device, clock)
@@ -176,7 +176,7 @@ def gradient_errors(shape: Shape, device: str) -> dict[str, float]:
     """The relative error of the surrogate's gradient over all parameters, in the Euclidean norm, by precision."""
     shape = replace(shape, prompt=16, response=32)
     model, exact = make_model(shape, device), make_model(shape, device).double()
-    rows = draw(shape, exact, 4, 2, torch.float64)
+    rows = make_rows(shape, exact, 4, 2, torch.float64)
     expected = torch.autograd.grad(_definition(exact, rows, shape), list(exact.parameters()))
     size = torch.stack([gradient.norm() for gradient in expected]).norm()
     errors = {}

@@ -66,7 +66,7 @@ def stored_evidence(row: dict[str, Any]) -> Evidence:
     return Evidence(**fields, error=math.inf if row["error"] is None else row["error"])
 
 
-def judged(folder: Path) -> list[Claim]:
+def claims_of(folder: Path) -> list[Claim]:
     """The claims of a finished check, a line of evidence for each way in which it was done. Raises InputError."""
     from theory.claims import registered_claims
 

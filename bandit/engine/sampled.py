@@ -46,7 +46,7 @@ class Responses:
         return Responses(*(tensor[:, inputs] for tensor in tensors))
 
 
-def draw(policy: Policy, reference: Policy, uniforms: Tensor) -> Responses:
+def draw_responses(policy: Policy, reference: Policy, uniforms: Tensor) -> Responses:
     """G independent responses of each run of `policy` (R, B, A) to each input, by inversion of the cumulated pi.
 
     reference: (1, B, A) or (R, B, A). uniforms: (B, G) or (R, B, G) float64 in [0, 1). Runs that share them draw the
@@ -56,7 +56,7 @@ def draw(policy: Policy, reference: Policy, uniforms: Tensor) -> Responses:
 
 
 def draw_actions(probs: Tensor, uniforms: Tensor) -> Tensor:
-    """Columns (R, B, G) drawn with probabilities proportional to `probs` (R, B, A or K), as `draw` does."""
+    """Columns (R, B, G) drawn with probabilities proportional to `probs` (R, B, A or K), as `draw_responses` does."""
     cumulated = probs.double().cumsum(-1)
     thresholds = (uniforms * cumulated[..., -1:]).contiguous()
     return torch.searchsorted(cumulated, thresholds, right=True)

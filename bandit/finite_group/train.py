@@ -22,7 +22,7 @@ from bandit.engine.exact import Objective, averages, policy_metrics
 from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import SeedTask, Split, layer_sizes, minibatches, seed_task
 from bandit.engine.runs import Run, opened
-from bandit.engine.sampled import Responses, draw, draw_actions, method_logit_gradient, responses_to
+from bandit.engine.sampled import Responses, draw_actions, draw_responses, method_logit_gradient, responses_to
 from bandit.finite_group.config import FiniteGroupConfig
 from cokl import methods
 from cokl.groups import SurrogateConfig
@@ -177,7 +177,7 @@ class SampledObjective(Objective):
         batch = reference.logits.shape[1]
         if self.method.filtered:
             return draw_filtered(reference, self._uniforms(self.reference_noise, batch, 1, self.size + 1))
-        return draw(reference, reference, self._uniforms(self.reference_noise, batch, self.size))
+        return draw_responses(reference, reference, self._uniforms(self.reference_noise, batch, self.size))
 
     def take(self, batch: Tensor) -> None:
         """Continue with another minibatch: (B,) int64, positions in the split."""
@@ -190,7 +190,7 @@ class SampledObjective(Objective):
         """(R, B, A): the sampled surrogate's gradient; `policy` draws the rollouts at the first call after `take`."""
         if self.rollout is None:
             uniforms = self._uniforms(self.rollout_noise, policy.logits.shape[1], self.size)
-            self.rollout = draw(policy, reference, uniforms)
+            self.rollout = draw_responses(policy, reference, uniforms)
         return method_logit_gradient(self.method, policy, self.references, self.rollout, self.betas, self.surrogate)
 
     def _uniforms(self, noise, *shape: int) -> Tensor:

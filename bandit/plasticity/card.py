@@ -15,7 +15,7 @@ from textwrap import fill, wrap
 import pandas as pd
 import torch
 
-from bandit.engine.sampled import draw, method_logit_gradient
+from bandit.engine.sampled import draw_responses, method_logit_gradient
 from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.plasticity.analysis import at_match, runs
 from bandit.plasticity.config import PlasticityConfig
@@ -74,7 +74,9 @@ def surrogate_check(name: str) -> str:
     distances = []
     for size in (_SMALL, _LARGE):
         uniforms = torch.rand(2, _CONTEXTS, size, generator=generator, dtype=torch.float64)
-        cached, rollout = (draw(by, reference, u) for by, u in zip((reference, policy), uniforms, strict=True))
+        cached, rollout = (
+            draw_responses(by, reference, u) for by, u in zip((reference, policy), uniforms, strict=True)
+        )
         one = torch.ones(1, dtype=torch.float64)
         try:
             sampled = method_logit_gradient(method, policy, cached, rollout, one, SurrogateConfig())

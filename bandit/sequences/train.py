@@ -179,7 +179,7 @@ def sequence_task(config: SequenceConfig, seed: int, parameters: Tensor) -> TwoT
     reference = prompts.reference()
     rng = random_generator(seed, ShiftStream.REFERENCE_RESPONSES)
     uniforms = torch.from_numpy(rng.random((config.buffer_size, config.reference_group_size, config.length)))
-    buffer = Cache(prompts, sampled.draw(reference, reference, uniforms), _ADVICE)
+    buffer = Cache(prompts, sampled.draw_sequences(reference, reference, uniforms), _ADVICE)
     return TwoTasks(seed, parameters, new.train, prior.test, new.test, buffer)
 
 
@@ -192,7 +192,7 @@ class SampledSequences(TwoTaskObjective):
     def roll_out(self, policy: SequencePolicy, minibatch: Minibatch) -> Responses:
         """G responses to each prompt, (R, B, G, T); only those to prompts of the buffer know the base model."""
         reference = policy if minibatch.cached is None else minibatch.prompts.reference()
-        return sampled.draw(policy, reference, minibatch.uniforms)
+        return sampled.draw_sequences(policy, reference, minibatch.uniforms)
 
     def rl(self, policy: SequencePolicy, rollout: Responses) -> Tensor:
         """(S, V, R, B): gradient of each prompt's -J_GRPO."""

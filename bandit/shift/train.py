@@ -35,7 +35,7 @@ from bandit.engine.networks import StackedMLP
 from bandit.engine.reference import Split, layer_sizes
 from bandit.engine.sampled import (
     Responses,
-    draw,
+    draw_responses,
     expected_grpo_logit_gradient,
     grpo_logit_gradient,
     method_logit_gradient,
@@ -145,7 +145,7 @@ def shift_task(config: ShiftConfig, seed: int, parameters: Tensor) -> TwoTasks:
     rng = random_generator(seed, ShiftStream.REFERENCE_RESPONSES)
     reference = prompts.reference(slice(None))
     size = config.buffer_size, config.reference_group_size
-    drawn = draw(reference, reference, torch.from_numpy(rng.random(size)))
+    drawn = draw_responses(reference, reference, torch.from_numpy(rng.random(size)))
     verdicts = torch.from_numpy(random_generator(seed, ShiftStream.REFERENCE_VERDICTS).random(size))
     return TwoTasks(
         seed,
@@ -224,7 +224,7 @@ class SampledActions(TwoTaskObjective):
 
     def roll_out(self, policy: Policy, minibatch: Minibatch) -> Responses:
         """G responses to each prompt, (R, B, G)."""
-        drawn = draw(policy, minibatch.prompts.reference(slice(None)), minibatch.uniforms)
+        drawn = draw_responses(policy, minibatch.prompts.reference(slice(None)), minibatch.uniforms)
         if minibatch.verdicts is None:
             return drawn
         return LenientVerifier(self.config.success_of_wrong).judge(drawn, minibatch.verdicts)

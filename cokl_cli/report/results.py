@@ -170,9 +170,9 @@ class Theory(Judged):
     evidence = "evidence"
 
     def claims(self, folder: Path) -> Sequence[Claim]:
-        from theory.report import judged
+        from theory.report import claims_of
 
-        return judged(folder)
+        return claims_of(folder)
 
     def answer(self, folder: Path) -> str:
         claims = self.claims(folder)

@@ -62,7 +62,7 @@ def row_of(group: CachedGroup, truth: str) -> dict[str, Any]:
     }
 
 
-def judged(
+def rewards_of(
     trainer: GRPOTrainer, rows: Sequence[Mapping[str, Any]], prompts: Sequence[Sequence[int]], ids: Sequence[list[int]]
 ) -> Tensor:
     """(R,): the rewards of responses by the run's own functions, weighted and summed; of the R rows of all processes.
@@ -158,7 +158,7 @@ def fill_buffer(trainer: GRPOTrainer, path: str | Path, correct_above: float = 0
         rows = [plain(trainer.train_dataset[place]) for place in range(start, stop) for _ in range(count)]
         prompts, _, _ = trainer._tokenize_prompts([row["prompt"] for row in rows])
         answers = sampled(trainer, prompts)
-        scores = judged(trainer, rows, prompts, [answer.response_ids for answer in answers])
+        scores = rewards_of(trainer, rows, prompts, [answer.response_ids for answer in answers])
         for first in range(0, len(rows), count):
             row, own = rows[first], answers[first : first + count]
             group = CachedGroup(

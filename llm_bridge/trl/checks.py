@@ -16,7 +16,7 @@ from trl import GRPOTrainer
 from cokl.methods import Method
 from cokl.support.errors import InputError
 from llm_bridge.buffer.buffer import Buffer, CachedGroup, prompt_key
-from llm_bridge.trl.answers import cached_answers, judged, row_of, truncated, truth_of
+from llm_bridge.trl.answers import cached_answers, rewards_of, row_of, truncated, truth_of
 from llm_bridge.trl.config import CoKLGRPOConfig
 
 JUDGED_GROUPS = 8
@@ -108,7 +108,7 @@ def _of_verdicts(trainer: GRPOTrainer, groups: Sequence[CachedGroup]) -> Iterato
     rows = [row_of(group, trainer.truth) for group in groups for _ in group.response_ids]
     answers = [answer for group in groups for answer in cached_answers(group)]
     try:
-        scores = judged(trainer, rows, [one.prompt_ids for one in answers], [one.response_ids for one in answers])
+        scores = rewards_of(trainer, rows, [one.prompt_ids for one in answers], [one.response_ids for one in answers])
     except Exception as error:  # whatever people's functions raise
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         expected = f"functions that judge the buffer's answers, from {', '.join(rows[0])}"

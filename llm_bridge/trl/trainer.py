@@ -41,7 +41,7 @@ from cokl.support.code import code_of
 from cokl.support.errors import InputError
 from cokl.support.options import require
 from llm_bridge.buffer.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
-from llm_bridge.trl.answers import Answer, cached_answers, judged, row_of, sampled, totals, truth_of
+from llm_bridge.trl.answers import Answer, cached_answers, rewards_of, row_of, sampled, totals, truth_of
 from llm_bridge.trl.checks import of_config, of_trainer, refuse
 from llm_bridge.trl.config import CoKLGRPOConfig
 
@@ -138,7 +138,8 @@ class CoKLGRPOTrainer(GRPOTrainer):
         own = [group for group in groups[start : start + share] for _ in range(self.num_generations)]
         answers = sampled(self, [group.prompt_ids.tolist() for group in own])
         ids = [answer.response_ids for answer in answers]
-        scores = judged(self, [row_of(group, self.truth) for group in own], [one.prompt_ids for one in answers], ids)
+        asked = [row_of(group, self.truth) for group in own]
+        scores = rewards_of(self, asked, [one.prompt_ids for one in answers], ids)
         whole = self._minibatch(groups, answers, scores)
         parts = []
         for at in range(0, len(groups), size):

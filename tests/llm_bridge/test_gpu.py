@@ -87,7 +87,7 @@ def test_an_update_does_not_depend_on_its_micro_batches():
     shape = actor.SMALL
     assert (shape.groups - 2) * shape.group % shape.micro_batch
     model = actor.make_model(shape, "cpu")
-    rows = actor.draw(shape, model, shape.groups, 1, torch.float32)
+    rows = actor.make_rows(shape, model, shape.groups, 1, torch.float32)
     gradients = []
     for micro_batch in (shape.micro_batch, len(rows.tokens)):
         model.zero_grad()

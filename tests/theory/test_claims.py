@@ -15,8 +15,8 @@ from theory.report import (
     Checked,
     check_and_save,
     check_claims,
+    claims_of,
     in_brief,
-    judged,
     summary,
     to_json,
     to_markdown,
@@ -132,7 +132,7 @@ def test_the_logbooks_verdicts_are_those_of_the_stored_check(tmp_path):
         for name, holds, evidence in (("no-such-claim", False, pieces), ("another", True, pieces[1:]))
     ]
     (tmp_path / "claims.json").write_text(json.dumps(rows))
-    wrong, right = judged(tmp_path)
+    wrong, right = claims_of(tmp_path)
     assert (wrong.name, wrong.statement, wrong.place) == ("no-such-claim", "no-such-claim: S", "W")
     assert (wrong.verdict, wrong.origin) == ("not held", "paper")
     assert wrong.primary.kind == "not held by enumeration"

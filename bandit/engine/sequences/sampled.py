@@ -18,7 +18,7 @@ from cokl.grpo import group_advantages
 from cokl.methods import Method
 
 
-def draw(policy: SequencePolicy, reference: SequencePolicy, uniforms: Tensor) -> Responses:
+def draw_sequences(policy: SequencePolicy, reference: SequencePolicy, uniforms: Tensor) -> Responses:
     """G independent responses of each run to each prompt, (R, B, G, T), token by token from the cumulated pi.
 
     uniforms: (B, G, T) float64 in [0, 1). Runs that share them draw the same tokens where their policies agree.

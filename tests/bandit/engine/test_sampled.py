@@ -10,7 +10,7 @@ import torch
 
 from bandit.engine.sampled import (
     Responses,
-    draw,
+    draw_responses,
     expected_advantages,
     expected_grpo_logit_gradient,
     grpo_logit_gradient,
@@ -149,7 +149,9 @@ def test_sampled_tends_to_exact_as_groups_grow(method):
     policy, _, reference = policies(4)
     many = [repeated(p, inputs) for p in (policy, reference)]
     rng = np.random.default_rng(5)
-    cached, fresh = (draw(drawn, many[1], torch.from_numpy(rng.random((inputs, 64)))) for drawn in (many[1], many[0]))
+    cached, fresh = (
+        draw_responses(drawn, many[1], torch.from_numpy(rng.random((inputs, 64)))) for drawn in (many[1], many[0])
+    )
     betas = torch.tensor([0.5], dtype=torch.float64)
     samples = method_logit_gradient(methods.get(method), many[0], cached, fresh, betas, SURROGATE)[0]
     exact = methods.get(method).logit_gradient(policy, reference, 0.5)[0, 0]
@@ -162,7 +164,7 @@ def test_draws_follow_the_policy_and_never_have_probability_zero():
     policy, _, reference = policies(6, actions=5)
     policy = Policy(torch.tensor([[[0.3, -torch.inf, 1.0, -0.5, -torch.inf]]]).double(), policy.correct)
     grid = (torch.arange(100_000, dtype=torch.float64) / 100_000)[None]
-    drawn = draw(policy, reference, torch.cat([grid, torch.full_like(grid[:, :1], 1 - 2**-53)], 1))
+    drawn = draw_responses(policy, reference, torch.cat([grid, torch.full_like(grid[:, :1], 1 - 2**-53)], 1))
     shares = torch.bincount(drawn.actions.flatten(), minlength=5) / 100_001
     torch.testing.assert_close(shares.double(), policy.probs[0, 0], rtol=0, atol=3e-5)
     assert shares[1] == shares[4] == 0

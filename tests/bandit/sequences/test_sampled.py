@@ -24,8 +24,11 @@ def uniforms(prompts: int, group: int, seed: int) -> Tensor:
 def groups(example: Case):
     """Policy, reference, the reference's cached responses (one run) and the policy's rollouts."""
     policy, reference = example.policies()
-    cached = sampled.draw(reference, reference, uniforms(len(example.machines), GROUP, 1))
-    return policy, reference, cached, sampled.draw(policy, reference, uniforms(len(example.machines), GROUP, 2))
+    cached, fresh = (
+        sampled.draw_sequences(by, reference, uniforms(len(example.machines), GROUP, number))
+        for number, by in ((1, reference), (2, policy))
+    )
+    return policy, reference, cached, fresh
 
 
 def test_tokens_are_drawn_from_the_next_token_probabilities_one_after_the_other():
