@@ -22,7 +22,7 @@ from bandit.engine.divergence import divergence_note
 from bandit.engine.tables import coverage_column, reported_seeds
 from bandit.engine.tables import method_label as label
 from bandit.lab import Analysis, Tables
-from bandit.plasticity.config import PlasticityConfig
+from bandit.plasticity.config import PlasticityConfig, kind_of
 from bandit.plasticity.train import NEW, START, match, without_diverged_runs
 from cokl.support.statistics import spread_column, summarize
 from cokl.support.verdicts import Claim, Measurement, judged
@@ -206,7 +206,7 @@ def judge(scored: Scored) -> list[Claim]:
     changes = sorted(scored.runs["change"].unique(), key=lambda change: change != primary)
     narrowed = f"learns a narrowed reward ({primary}) better"
     than_others = "than that of the best other regularizer in the paper's controlled experiment"
-    moved = [change for change in changes if change.startswith("moved")]
+    moved = [change for change in changes if kind_of(change)[0] == "moved"]
     others = [change for change in changes if change not in moved]
     at_match = "At matched correctness, CoKL's policy"
     elsewhere = "Where wrong actions become correct, CoKL's policy also learns better"

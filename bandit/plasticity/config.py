@@ -16,7 +16,18 @@ from cokl.support.assumptions import assumption
 from cokl.support.options import DIFFERENT, SOME, Bound, Integers, Names, at_least, require
 
 _CHANGE = re.compile(r"repaired|preferred|(narrowed|moved)-\d+")
+_CHANGES = "narrowed-M, repaired, preferred or moved-M, with few enough actions"
 Share = Annotated[float, Bound(lambda value: 0 < value < 1, "a number in (0, 1)")]
+
+
+def kind_of(change: str) -> tuple[str, int]:
+    """Of a change of the reward its kind, and M, the actions that it makes correct: 1 for a kind without a number.
+
+    Raises InputError if there is no such change.
+    """
+    require(bool(_CHANGE.fullmatch(change)), "changes", _CHANGES, change)
+    kind, _, actions = change.partition("-")
+    return kind, int(actions or 1)
 
 
 @dataclass(frozen=True)
@@ -75,12 +86,10 @@ class PlasticityConfig(SeedRoles, TrainingConfig):
         require(ordered, "evaluated_steps", f"increasing steps from 0 to new_steps, {self.new_steps}", steps)
         environment = self.environment
         for change in self.changes:
+            kind, actions = kind_of(change)
             correct = environment.correct_actions
-            most = environment.actions - correct if change.startswith("moved") else correct
-            known = _CHANGE.fullmatch(change) and all(1 <= int(size) <= most for size in re.findall(r"\d+", change))
-            require(
-                bool(known), "changes", "narrowed-M, repaired, preferred or moved-M, with few enough actions", change
-            )
+            most = environment.actions - correct if kind == "moved" else correct
+            require(1 <= actions <= most, "changes", _CHANGES, change)
         ambiguous = environment.correct_actions < 2 and {"repaired", "preferred"} & {*self.changes}
         require(not ambiguous, "environment.correct_actions", "at least 2 for these changes", 1)
 

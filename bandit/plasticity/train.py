@@ -29,7 +29,7 @@ from bandit.engine.networks import StackedMLP, Trainer
 from bandit.engine.reference import layer_sizes, seed_task
 from bandit.engine.runs import Run, opened, stacks
 from bandit.engine.sampled import Responses, draw_actions, gather_actions, grpo_logit_gradient
-from bandit.plasticity.config import PRESETS, PlasticityConfig
+from bandit.plasticity.config import PRESETS, PlasticityConfig, kind_of
 from bandit.sweep.train import steps
 from cokl import methods
 from cokl.policy import CorrectSet, Policy
@@ -250,11 +250,11 @@ def reward_table(environment: Environment, seed: int, change: str, own: Tensor, 
     own, reference: (R, C, A) and (1, C, A), mean probabilities on a cluster's training inputs after phase 1.
     """
     correct = environment.correct.mask.to(own.device)
-    kind, *sizes = change.split("-")
+    kind, actions = kind_of(change)
     if kind in ("narrowed", "moved"):
         eligible = ~correct if kind == "moved" else correct
         stream = PlasticityStream.MOVED if kind == "moved" else RandomStream.NARROWED
-        chosen = some_of(eligible, int(sizes[0]), seed, stream)
+        chosen = some_of(eligible, actions, seed, stream)
         return torch.zeros_like(reference).scatter_(-1, chosen[None], 1)
     if kind == "repaired":
         among = own.masked_fill(~correct, -1)
