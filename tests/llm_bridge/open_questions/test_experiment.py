@@ -37,6 +37,20 @@ def model_folder(tmp_path_factory):
     return folder
 
 
+def stop_after(steps: int, monkeypatch) -> list[int]:
+    """Interrupt training once so many steps are done. The list's one number is how many are left to do."""
+    own, left = Training.step, [steps]
+
+    def step(self):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return own(self)
+
+    monkeypatch.setattr(Training, "step", step)
+    return left
+
+
 def test_what_is_measured_of_one_questions_answers():
     answers = ["a", None, "b", "a", "c", None, "a"]
     found = measured(answers, torch.tensor([-1.0, -2.0]).log_softmax(-1), torch.tensor([0.25, 0.75]).log())
@@ -58,16 +72,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(model_folder, tmp_pa
     runs = [Settings("cokl", 0.2, seed=2, steps=18, prompts=2, group=4, cached=3, length=4, learning_rate=1e-3)]
     whole = conduct(tmp_path / "whole", model_folder, QUESTIONS, runs, Execution(jobs=1))
 
-    own = Training.step
-    left = [12]
-
-    def step(self):
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        return own(self)
-
-    monkeypatch.setattr(Training, "step", step)
+    left = stop_after(12, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         conduct(tmp_path / "stopped", model_folder, QUESTIONS, runs, Execution(jobs=1))
     left[0] = 10  # 8 of the 12 steps are kept
@@ -119,15 +124,7 @@ def test_afterwards_plain_rl_learns_what_is_left_of_each_list(model_folder, tmp_
     assert new[rows["step"] == 0].isna().all()
     pd.testing.assert_frame_equal(rows.drop(columns="step_seconds"), without.drop(columns="step_seconds"))
 
-    left = [8 + 2]  # stopped in the middle of what comes afterwards
-
-    def stopping(self):
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        return own(self)
-
-    monkeypatch.setattr(Training, "step", stopping)
+    left = stop_after(8 + 2, monkeypatch)  # in the middle of what comes afterwards
     with pytest.raises(KeyboardInterrupt):
         conduct(tmp_path / "stopped", model_folder, asked, [run], Execution(jobs=1), 3)
     left[0] = 3
