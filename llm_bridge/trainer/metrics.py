@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cokl.groups import RegularizationRows
+from llm_bridge.equal_rows import squared_gradient
 from llm_bridge.trainer.advantages import Aggregation
 from llm_bridge.trainer.rows import StepRows
 
@@ -39,9 +40,7 @@ def gradient_share(
 ) -> float:
     """The regularizer's share, 0 to 1, of the squared gradient of both parts of the loss; NaN where both are 0.
 
-    The gradient is that with respect to the tokens' log-probabilities, at a ratio of 1. Rows of equal tokens have the
-    same ones: what they weigh is summed before it is squared, so that a cached and a fresh row that cancel in the
-    gradient cancel here. Rows that are equal up to some token only are counted apart.
+    Squared as `squared_gradient` says, at a ratio of 1.
 
     own: (T,) each, VeRL's advantages; 0 on added rows. masks: (T,) each, 1 on the tokens that the policy wrote.
     weights, added: (R,), the weights on sequence log-likelihoods, and which rows are the regularizer's alone.
@@ -49,13 +48,9 @@ def gradient_share(
     """
     tokens = torch.stack([mask.sum() for mask in masks]).double()
     shares = aggregation.shares(tokens, added) * aggregation.rl_factor
-    summed: dict[Hashable, Tensor] = {}
-    for sequence, advantage, mask, weight, share in zip(sequences, own, masks, weights.double(), shares, strict=True):
-        both = torch.stack([share * advantage.double(), weight.expand(len(mask))]) * mask
-        summed[sequence] = summed[sequence] + both if sequence in summed else both
-    rl, regularizer = (
-        sum(float(part.square().sum()) for part in parts) for parts in zip(*summed.values(), strict=True)
-    )
+    of_rl = [share * row.double() * mask for share, row, mask in zip(shares, own, masks, strict=True)]
+    added_up = [weight * mask for weight, mask in zip(weights.double(), masks, strict=True)]
+    rl, regularizer = (squared_gradient(zip(sequences, part, strict=True)) for part in (of_rl, added_up))
     return regularizer / (rl + regularizer) if rl + regularizer else math.nan
 
 

@@ -41,6 +41,7 @@ from cokl.support.code import code_of
 from cokl.support.errors import InputError
 from cokl.support.options import require
 from llm_bridge.buffer.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
+from llm_bridge.equal_rows import squared_gradient
 from llm_bridge.trl.answers import Answer, cached_answers, rewards_of, row_of, sampled, totals, truth_of
 from llm_bridge.trl.checks import of_config, of_trainer, refuse
 from llm_bridge.trl.config import CoKLGRPOConfig
@@ -209,8 +210,7 @@ class CoKLGRPOTrainer(GRPOTrainer):
             self._start_step()
         of_tokens = torch.autograd.grad(loss, own, retain_graph=True)[0].double().cpu() * mask.cpu()
         for prompt, response, gradient in zip(inputs["prompt_ids"], inputs["completion_ids"], of_tokens, strict=True):
-            sequence = (*prompt.tolist(), -1, *response.tolist())
-            self.gradients[sequence] = gradient + self.gradients.get(sequence, 0)
+            self.gradients.append(((*prompt.tolist(), -1, *response.tolist()), gradient))
         answers, weights = self._share(micro)
         added = loss.new_zeros(())
         if answers:
@@ -245,8 +245,11 @@ class CoKLGRPOTrainer(GRPOTrainer):
         fresh = [*zip(minibatch.fresh, weights.rollout.flatten().tolist(), strict=True)]
         brought = [*zip(cached, weights.reference.flatten().tolist(), strict=True)] if cached else []
         self.rows = [(answer, weight) for answer, weight in brought + fresh * (not self.cache) if weight]
-        self.square = _square(brought + fresh)
-        self.gradients: dict[tuple[int, ...], Tensor] = {}
+        self.square = squared_gradient(
+            ((*answer.prompt_ids, -1, *answer.response_ids), weight * torch.tensor(answer.mask, dtype=torch.float64))
+            for answer, weight in brought + fresh
+        )
+        self.gradients: list[tuple[tuple[int, ...], Tensor]] = []
         self.loss = torch.zeros((), dtype=torch.float64)
         logged = {"kl_rows": float(len(cached) + len(fresh))}
         if self.cache:
@@ -293,8 +296,7 @@ class CoKLGRPOTrainer(GRPOTrainer):
 
     def _log_step(self) -> None:
         """What the optimizer step's micro-batches have added up, of all processes."""
-        of_rl = sum(float(gradient.square().sum()) for gradient in self.gradients.values())
-        parts = torch.tensor([float(self.loss), of_rl], device=self.accelerator.device)
+        parts = torch.tensor([float(self.loss), squared_gradient(self.gradients)], device=self.accelerator.device)
         loss, of_rl = self.accelerator.reduce(parts, reduction="sum").tolist()
         of_rl /= self.accelerator.num_processes**2  # the mean of the processes' gradients is what is applied
         self._metrics["train"]["cokl/loss"].append(loss)
@@ -359,14 +361,3 @@ class CoKLGRPOTrainer(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             self.order.resume(Path(checkpoint))
-
-
-def _square(rows: Sequence[tuple[Answer, float]]) -> float:
-    """The squared gradient of weighted rows with respect to tokens' log-probabilities; rows of equal tokens summed."""
-    summed: dict[tuple[int, ...], float] = {}
-    tokens: dict[tuple[int, ...], int] = {}
-    for answer, weight in rows:
-        sequence = (*answer.prompt_ids, -1, *answer.response_ids)
-        summed[sequence] = summed.get(sequence, 0.0) + weight
-        tokens[sequence] = sum(answer.mask)
-    return sum(weight**2 * tokens[sequence] for sequence, weight in summed.items())
