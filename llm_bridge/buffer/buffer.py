@@ -10,8 +10,10 @@ been drawn; all methods share the order.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -157,6 +159,28 @@ class Buffer:
                 "solves some prompts; train the math stage for longer or take easier prompts"
             )
         return replace(self, groups=kept)
+
+    def missed(self, streams: Collection[str], length: int, temperature: float) -> Iterator[tuple[str, str, str]]:
+        """What fresh responses lack that are to be weighed beside these, or against their verdicts.
+
+        Fresh responses that are cut off shorter than correct cached ones would all count as wrong. Cached responses of
+        another temperature are of another policy than the fresh ones'.
+
+        Args:
+            streams: which the method weights.
+            length: the most tokens of a fresh response.
+            temperature: of the fresh responses.
+
+        Returns:
+            "length" or "temperature", what is expected of it in words, and the value that mends it.
+        """
+        sizes = [len(ids) for group in self.groups for ids in itertools.compress(group.response_ids, group.rewards)]
+        if "rollout" in streams and length < max(sizes, default=0):
+            why = "tokens of the longest correct cached response: fresh ones that are cut off count as wrong"
+            yield "length", f"at least {max(sizes)}, {why}", str(max(sizes))
+        if len(streams) == 2 and not math.isclose(self.temperature, temperature):
+            value = f"{self.temperature:g}"
+            yield "temperature", f"{value}, at which the buffer's responses were sampled", value
 
     def table(self) -> pa.Table:
         """Its rows, of `llm_bridge.buffer.rows.SCHEMA`."""

@@ -7,7 +7,6 @@ other way would train without the regularizer and say nothing.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -279,26 +278,23 @@ def _of_buffer(
 ) -> Iterator[Refusal]:
     """A buffer that the run does not fit.
 
-    Fresh responses that are cut off shorter than cached ones would all count as wrong. A prompt that is cut off is
-    another prompt than the one whose answers are cached. Responses sampled at another temperature are of another
-    policy than the reference.
+    What `Buffer.missed` says; and a prompt that is cut off is another prompt than the one whose answers are cached.
     """
-    rollout, streams = config.actor_rollout_ref.rollout, settings.method.streams()
+    rollout = config.actor_rollout_ref.rollout
     if settings.prompts == "buffer" and settings.kl_prompts > len(groups):
         expected = f"at most the {len(groups)} prompts that the buffer has for {settings.method.name}"
         yield _refusal("cokl.kl_prompts", expected, settings.kl_prompts, len(groups))
-    members = [row for group in buffer.groups for row in zip(group.response_ids, group.rewards, strict=True)]
     if settings.cached_per_prompt > buffer.group_size:
         expected = f"at most {buffer.group_size}, the responses that the buffer has to a prompt; 0 brings all of them"
         yield _refusal("cokl.cached_per_prompt", expected, settings.cached_per_prompt, 0)
-    correct = max((len(ids) for ids, reward in members if reward), default=0)
-    if "rollout" in streams and rollout.response_length < correct:
-        why = "tokens of the longest correct cached response: fresh ones that are cut off count as wrong"
-        yield _refusal("data.max_response_length", f"at least {correct}, {why}", rollout.response_length, correct)
+    given = {
+        "length": ("data.max_response_length", rollout.response_length),
+        "temperature": (f"{ROLLOUT}.temperature", rollout.temperature),
+    }
+    for what, expected, remedy in buffer.missed(settings.method.streams(), *(value for _, value in given.values())):
+        name, value = given[what]
+        yield _refusal(name, expected, value, remedy)
     prompt = max(len(group.prompt_ids) for group in buffer.groups)
     if settings.prompts == "buffer" and rollout.prompt_length < prompt:
         why = "tokens of the buffer's longest prompt: VeRL cuts off the beginning of a longer one"
         yield _refusal("data.max_prompt_length", f"at least {prompt}, {why}", rollout.prompt_length, prompt)
-    if len(streams) == 2 and not math.isclose(buffer.temperature, rollout.temperature):
-        expected = f"{buffer.temperature:g}, at which the buffer's responses were sampled"
-        yield _refusal(f"{ROLLOUT}.temperature", expected, rollout.temperature, f"{buffer.temperature:g}")

@@ -5,7 +5,6 @@ Assumption beyond the paper: as in `llm_bridge.trainer.checks`, for VeRL, whose 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -64,14 +63,9 @@ def _of_sampling(args: CoKLGRPOConfig, method: Method, buffer: Buffer, given: di
     if given.get("environment_factory") or (not training and (given.get("tools") or given.get("rollout_func"))):
         yield f"tools, environment_factory, rollout_func: expected none: {method.name} draws answers of one turn"
     yield from truncated(args)
-    members = [row for group in buffer.groups for row in zip(group.response_ids, group.rewards, strict=True)]
-    correct = max((len(ids) for ids, reward in members if reward), default=0)
-    if args.max_completion_length < correct:
-        why = "tokens of the longest correct cached response: fresh ones that are cut off count as wrong"
-        yield f"max_completion_length: expected at least {correct}, {why}; got {args.max_completion_length}"
-    if len(method.streams()) == 2 and not math.isclose(buffer.temperature, args.temperature):
-        expected = f"{buffer.temperature:g}, at which the buffer's responses were sampled"
-        yield f"temperature: expected {expected}, got {args.temperature:g}"
+    names = {"length": "max_completion_length", "temperature": "temperature"}
+    for what, expected, _ in buffer.missed(method.streams(), args.max_completion_length, args.temperature):
+        yield f"{names[what]}: expected {expected}; got {getattr(args, names[what])}"
 
 
 def of_trainer(trainer: GRPOTrainer) -> Iterator[str]:

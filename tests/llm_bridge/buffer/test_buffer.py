@@ -193,3 +193,24 @@ def test_orders_differ_between_seeds_and_epochs():
     first = DrawOrder(64, 0)
     epochs = [tuple(first.draw(64)), tuple(first.draw(64)), tuple(DrawOrder(64, 1).draw(64))]
     assert len(set(epochs)) == 3
+
+
+BOTH = ("reference", "rollout")
+
+
+@pytest.mark.parametrize(
+    ("streams", "length", "temperature", "missed"),
+    [
+        (BOTH, 2, 0.7, []),  # the longest response, of three tokens, is wrong
+        (BOTH, 1, 0.7, [("length", "2")]),
+        (BOTH, 1, 1.0, [("length", "2"), ("temperature", "0.7")]),
+        (("rollout",), 1, 1.0, [("length", "2")]),  # no cached response is weighed beside a fresh one
+        (("reference",), 1, 1.0, []),
+    ],
+)
+def test_fresh_responses_are_as_long_as_the_correct_cached_ones_and_of_their_temperature(
+    streams, length, temperature, missed
+):
+    buffer = Buffer((_group(0, (1, 1, 0)), _group(1, (1, 0, 0))), "abc", 0.7)
+    found = [(what, value) for what, _, value in buffer.missed(streams, length, temperature)]
+    assert found == missed
