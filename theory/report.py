@@ -102,11 +102,6 @@ def shown(evidence: Evidence) -> verdicts.Evidence:
     return verdicts.Evidence(kind, f"{evidence.domain}, {found}{detail}")
 
 
-def in_words(evidence: Evidence) -> str:
-    """One piece of evidence as a sentence that starts with its kind and a colon."""
-    return shown(evidence).line
-
-
 def in_brief(kinds: Iterable[str]) -> str:
     """The kinds of evidence that a claim has, each once and proofs first.
 
@@ -166,7 +161,7 @@ def to_markdown(results: list[Checked]) -> str:
     for result in results:
         claim = result.claim
         lines += ["", f"**{claim.name}** ({claim.source}), {outcome(result)}: {claim.statement}", ""]
-        lines += [f"- {in_words(evidence)}" for evidence in result.evidence]
+        lines += [f"- {shown(evidence).line}" for evidence in result.evidence]
     return "\n".join(lines) + "\n"
 
 
