@@ -49,7 +49,7 @@ def gradient_share(
     tokens = torch.stack([mask.sum() for mask in masks]).double()
     shares = aggregation.shares(tokens, added) * aggregation.rl_factor
     of_rl = [share * row.double() * mask for share, row, mask in zip(shares, own, masks, strict=True)]
-    added_up = [weight * mask for weight, mask in zip(weights.double(), masks, strict=True)]
+    added_up = [weight * mask.double() for weight, mask in zip(weights.double(), masks, strict=True)]
     rl, regularizer = (squared_gradient(zip(sequences, part, strict=True)) for part in (of_rl, added_up))
     return regularizer / (rl + regularizer) if rl + regularizer else math.nan
 
