@@ -8,6 +8,7 @@ from bandit.plasticity import analysis
 from bandit.plasticity.analysis import Scored, best_rival, runs
 from bandit.plasticity.config import PlasticityConfig
 from bandit.plasticity.train import match
+from cokl.support.errors import InputError
 from cokl.support.verdicts import Claim
 
 CONFIG = PlasticityConfig()
@@ -107,3 +108,20 @@ def test_nothing_is_judged_without_its_primary_measurement():
     assert [claim.name for claim in judge(made(without, selection=without), CONFIG)] == ["replay"]
     exact = made().assign(mode="exact")
     assert judge(exact, CONFIG) == []
+
+
+RIGHT = CONFIG.environment.correct_actions
+WRONG = CONFIG.environment.actions - RIGHT
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["narrowed-0", f"narrowed-{RIGHT + 1}", f"moved-{WRONG + 1}", "narrowed", "moved-x", "repaired-1", "other"],
+)
+def test_a_change_that_is_none_or_takes_more_actions_than_there_are_is_refused(change):
+    with pytest.raises(InputError, match="changes: expected narrowed-M"):
+        PlasticityConfig(changes=(change,))
+
+
+def test_a_change_may_take_all_actions_that_there_are():
+    PlasticityConfig(changes=(f"narrowed-{RIGHT}", f"moved-{WRONG}"))
