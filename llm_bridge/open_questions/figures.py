@@ -57,13 +57,13 @@ def tradeoff(paths: pd.DataFrame, chosen: Sequence[str] = ()) -> Drawing:
     """
     panels = {
         "different": Panel(
-            title="more is better",
+            title="Different right answers: more is better",
             x="Correctness, training questions",
             y="Different right answers of 64",
             x_limits=(None, 1),
         ),
         "cached_kl": Panel(
-            title="less is better",
+            title="Drift from the reference: less is better",
             x="Correctness, training questions",
             y="KL among cached right answers [nats]",
             x_limits=(None, 1),
@@ -99,8 +99,8 @@ def draw_tradeoff(paths: pd.DataFrame) -> Picture:
 def while_training(paths: pd.DataFrame) -> Drawing:
     """Correctness and different right answers over the steps of training, a line a method."""
     panels = {
-        "right": Panel(title="right", x="Step", y="Correctness", y_limits=(0, 1)),
-        "different": Panel(title="and how many ways", x="Step", y="Different right answers of 64", y_limits=(0, None)),
+        "right": Panel(title="How often right", x="Step", y="Correctness", y_limits=(0, 1)),
+        "different": Panel(title="In how many ways", x="Step", y="Different right answers of 64", y_limits=(0, None)),
     }
     parts = [
         marks(
