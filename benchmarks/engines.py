@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 from cokl.support.errors import InputError
 
-PACKAGES = {"megatron": ("verl", "megatron", "mbridge"), "sglang": ("verl", "sglang")}
-"""What each engine needs."""
+PACKAGES = {"megatron": ("verl", "vllm", "megatron", "mbridge"), "sglang": ("verl", "vllm", "sglang")}
+"""What each engine needs, and what it is compared with."""
 OPTIONS: dict[str, Sequence[str]] = {
     "fsdp": (),
     "megatron": ("model_engine=megatron", "actor_rollout_ref.actor.strategy=megatron"),
@@ -47,7 +47,7 @@ class Engines:
     device: Literal["cpu", "cuda"] = "cpu"
     """What VeRL runs on."""
     small: bool = False
-    """Nothing: as in the other benchmarks."""
+    """The other benchmarks' option, which `gpu.sh` gives to all; one step is small."""
 
     def run(self) -> int:
         """Print the figures. Returns an exit code, 1 if an engine's are apart from the first's or it fails.
@@ -78,7 +78,7 @@ def missing(packages: Sequence[str]) -> list[str]:
 def apart(engine: str, found: dict[str, float] | None, wanted: dict[str, float] | None, close: float) -> int:
     """Print an engine's figures beside the first's. Returns 1 unless they are there and agree within `close`."""
     if not found or not wanted:
-        print(f"{engine}: VeRL failed; its output is above")
+        print(f"{engine}: VeRL failed{'' if wanted else ' with FSDP and vLLM'}; its output is above")
         return 1
     agree = found["cokl/kl_rows"] == wanted["cokl/kl_rows"]
     for name in ("cokl/loss", "actor/grad_norm"):
@@ -149,10 +149,14 @@ def figures_of(folder: Path, model: str, engine: str, device: str) -> dict[str, 
     own = {"VERL_USE_EXTERNAL_MODULES": modules, "PYTHONPATH": root, "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *options(folder, model, engine, device)]
     print(f"{engine}: one step of VeRL, in {folder}", flush=True)
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=_LIMIT, check=False,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=os.environ | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=_LIMIT, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        print(f"{engine}: stopped after {_LIMIT:g} s; `ray stop` ends what may be left of it")
+        return None
     log = folder / "engines" / f"{engine}.jsonl"
     if done.returncode or not log.is_file():
         print(done.stdout[-3000:])

@@ -34,7 +34,8 @@ def dynamics(results: Results) -> Drawing:
     drawn = {panel: axes for panel, axes in drawn.items() if axes[1] in rows}
     labels = {"step": "Chat-stage step", "distinct": "Different right answers", "mean": "Mean of both"}
     labels |= {"math_val": f"{first} accuracy [%]", "chat_val": "Chat-Val reward"}
-    title, middle = WORKLOADS[model].title if model in WORKLOADS else model, [*drawn][(len(drawn) - 1) // 2]
+    title = (WORKLOADS[model].title if model in WORKLOADS else "") or model
+    middle = [*drawn][(len(drawn) - 1) // 2]
     panels = {
         panel: Panel(x=labels[x], y=labels[y], x_limits=(0, None), title=title if panel == middle else "")
         for panel, (x, y) in drawn.items()

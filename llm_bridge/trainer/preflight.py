@@ -178,7 +178,8 @@ def _of_lengths(config: DictConfig) -> Iterator[Refusal]:
         if name in table.schema_arrow.names and AGENT not in table.schema_arrow.names:
             for batch in table.iter_batches(1024, columns=[name]):
                 prompts = [prompt for prompt in batch[name].to_pylist() if isinstance(prompt, list)]
-                longest = max(longest, *map(len, _prompt_ids(config, tokenizer, prompts)), 0)
+                if prompts:
+                    longest = max(longest, *map(len, _prompt_ids(config, tokenizer, prompts)))
     if longest > rollout.prompt_length:
         expected = f"at least {longest}, tokens of the longest prompt: VeRL cuts off the beginning of a longer one"
         reason = f"data.max_prompt_length: expected {expected}, got {rollout.prompt_length}"
@@ -246,18 +247,21 @@ def _of_function(
 def _of_first_answer(config: DictConfig, function: Callable[..., Any], options: dict[str, Any]) -> Iterator[Refusal]:
     """A reward function that fails on the first training prompt's own answer, whatever the answer says.
 
-    An error that a text without the expected form may cause is none: the model's answers may all have it.
+    Its own errors are none but those of names and imports: a text without the expected form may cause the others, and
+    the model's answers may all have it.
     """
     names = ["data_source", "reward_model"]
     for table in _tables(config)[:1]:
         there = [name for name in (*names, "extra_info") if name in table.schema_arrow.names]
         first = next(table.iter_batches(1, columns=there), None) if set(names) <= set(there) else None
         for row in [] if first is None else first.to_pylist():
-            truth = row["reward_model"]["ground_truth"]
+            truth = (row["reward_model"] or {}).get("ground_truth")
             try:
                 judged(function, str(truth), row["data_source"], truth, row.get("extra_info") or {}, **options)
             except InputError as error:
-                if isinstance(error.__cause__, KeyError | TypeError | NameError | ImportError | NotImplementedError):
+                cause, place = error.__cause__, error.__cause__ and error.__cause__.__traceback__
+                returned = place is not None and place.tb_next is None  # and not what VeRL asks for
+                if returned or isinstance(cause, NameError | ImportError | NotImplementedError):
                     yield Refusal(f"reward.custom_reward_function: {error}")
 
 
@@ -276,8 +280,9 @@ def _of_built_in(config: DictConfig, groups: Sequence[CachedGroup]) -> Iterator[
     truths = {group.data_source: group.ground_truth for group in groups}
     for table in tables:
         if set(names) <= set(table.schema_arrow.names):
-            rows = table.read(columns=names).to_pylist()
-            truths |= {row["data_source"]: row["reward_model"]["ground_truth"] for row in rows}
+            for batch in table.iter_batches(1024, columns=names):
+                rows = batch.to_pylist()
+                truths |= {row["data_source"]: (row["reward_model"] or {}).get("ground_truth") for row in rows}
     for source, truth in truths.items():
         try:
             default_compute_score(source, "", truth)

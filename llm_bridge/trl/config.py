@@ -61,7 +61,8 @@ class CoKLGRPOConfig(GRPOConfig):
     def get_warmup_steps(self, num_training_steps: int) -> int:
         """Transformers', which a trainer asks for before its first step: TRL's own would train without the regularizer.
 
-        Raises InputError unless a CoKLGRPOTrainer has taken this configuration.
+        Raises InputError unless a CoKLGRPOTrainer has taken this configuration. One that is given a schedule of its own
+        does not ask.
         """
         require(self._taken, "trainer", "CoKLGRPOTrainer with a CoKLGRPOConfig", "another, that trains plain RL")
         return int(super().get_warmup_steps(num_training_steps))

@@ -87,7 +87,6 @@ class CoKLGRPOTrainer(GRPOTrainer):
     def __init__(self, model: Any, reward_funcs: Any = None, args: Any = None, *others: Any, **options: Any):
         got = f"{type(args).__name__}; with GRPOConfig's options it has cokl_buffer, cokl_method, ..."
         require(isinstance(args, CoKLGRPOConfig), "args", "a CoKLGRPOConfig", got)
-        args.take()
         self.method = methods.get(args.cokl_method)
         name = model if isinstance(model, str) else get_config_model_id(model.config)
         require(bool(name), "model", "one that was loaded from a folder or the hub, by whose weights", "one without")
@@ -109,6 +108,7 @@ class CoKLGRPOTrainer(GRPOTrainer):
         self.order = DrawOrder(0 if training else len(self.groups), args.seed, content=content)
         self.idle = 0
         self.minibatches: list[Minibatch] = []
+        args.take()  # after all that may be refused
         self.not_regularized = math.nan
 
     # ------------------------------ once a generation ------------------------------

@@ -10,10 +10,13 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from cokl_cli.app import main
+from cokl_cli.commands.llm import Preset
+from llm_bridge.experiment.config import PRESETS
 from tests.bandit.conftest import tiny_flags
 
 __all__ = ["tiny_flags"]
@@ -138,3 +141,7 @@ def test_start_up_loads_no_heavy_library(code):
     check = f"{code}\nimport sys\nprint([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_every_preset_of_the_llm_experiment_can_be_typed():
+    assert get_args(Preset) == tuple(PRESETS)

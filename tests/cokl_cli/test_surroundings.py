@@ -142,7 +142,7 @@ WORKS: dict[str, tuple[Surroundings, tuple[str, ...], tuple[str, ...]]] = {
     "no standard error": (near(closed=(2,)), TRAIN, MADE),
     "no streams at all": (near(closed=(0, 1, 2)), PRINT, ()),
     "a hang-up under nohup": (near(hang_up=True, ignored=(signal.SIGHUP,)), TRAIN, MADE),
-    "settings of progress bars": (near(variables={"TQDM_MININTERVAL": "9", "TQDM_ASCII": "1"}), PRINT, ()),
+    "settings of progress bars": (near(variables={"TQDM_MININTERVAL": "9", "TQDM_ASCII": " -="}), PRINT, ()),
     "three columns": (near(variables={"COLUMNS": "3"}), ("--help",), ()),
     "the home in a path": (near(variables=HOME), ("logbook", "--out=~/book"), ("home/book/REPRODUCTION.md",)),
     "no flock": (near(flock=errno.ENOSYS), TRAIN, MADE),

@@ -72,11 +72,15 @@ def made(tmp_path_factory) -> Path:
     unsolved = [CachedGroup(**{**vars(group), "rewards": np.zeros(4, dtype=int)}) for group in groups]
     Buffer(tuple(unsolved), fingerprint).save(root / "unsolved.parquet")
     (root / "rewards.py").write_text(
+        "import re\n\n\n"
         "def right(data_source, solution_str, ground_truth, extra_info=None):\n"
         "    numbers = [int(word) for word in solution_str.split() if word.isdecimal()]\n"
         "    return {'score': float(sum(numbers) == int(ground_truth))}\n\n\n"
         "def other(**told):\n    return 0.0\n\n\ndef lacking(**told):\n    return {'points': 1.0}\n\n\n"
-        "def raising(**told):\n    raise KeyError('answer')\n\n\n"
+        "def raising(**told):\n    return float(right_or_wrong)\n\n\n"
+        "def keyed(solution_str, **told):\n"
+        "    return float(dict(word.split('=') for word in solution_str.split() if '=' in word)['answer'] == '3')\n\n\n"
+        "def searched(solution_str, **told):\n    return float(re.search('is ([0-9]+)', solution_str)[1] == '3')\n\n\n"
         "def picky(data_source, solution_str, ground_truth, extra_info=None):\n"
         "    return float(solution_str.split('####')[1] == ground_truth)\n\n\n"
         "def worded(data_source, solution_str, ground_truth, extra_info, word):\n"
@@ -230,7 +234,7 @@ WRONG: list[tuple[list[str], str, str]] = [
     ([f"{FUNCTION}=/none.py"], "reward.custom_reward_function: reward function '/none.py:right'", ""),
     (["reward.custom_reward_function.name=nobody"], "rewards.py:nobody': expected FILE.py:NAME", ""),
     (["reward.custom_reward_function.name=other"], "stored as correct and this run's reward function gives it 0", ""),
-    (["reward.custom_reward_function.name=raising"], "got KeyError: 'answer'", ""),
+    (["reward.custom_reward_function.name=raising"], "got NameError: name 'right_or_wrong' is not defined", ""),
     (["reward.custom_reward_function.name=lacking"], "_function: the reward function's answer to", ""),
     (["reward.custom_reward_function.name=short"], "VeRL calls it with data_source, solution_str,", ""),
     ([f"{FUNCTION}=ROOT/broken.py"], "broken.py:right': expected FILE.py:NAME", ""),
@@ -273,9 +277,9 @@ def test_a_node_of_another_kind_is_refused(made):
 @pytest.mark.parametrize(
     ("option", "message", "remedy"),
     [
-        (["reward.custom_reward_function.name=raising"], "got KeyError: 'answer'", ""),
+        (["reward.custom_reward_function.name=raising"], "got NameError: name 'right_or_wrong' is not defined", ""),
         (["reward.custom_reward_function.name=lacking"], "got KeyError: 'score'", ""),
-        (["reward.custom_reward_function.name=picky"], "", ""),
+        *((["reward.custom_reward_function.name=" + name], "", "") for name in ("picky", "keyed", "searched")),
         (
             ["data.max_prompt_length=5"],
             "tokens of the longest prompt: VeRL cuts off the",
@@ -285,7 +289,7 @@ def test_a_node_of_another_kind_is_refused(made):
     ],
 )
 def test_a_buffer_that_could_not_be_made_right_is_refused_before_anything_is_sampled(made, option, message, remedy):
-    """A function that fails on any answer, and prompts that VeRL would shorten; `picky` asks for a form."""
+    """A function that fails on any answer, and prompts that VeRL would shorten; three ask for a form."""
     mode = f"{MODE}=cokl_buffer", "~cokl.method", "~cokl.kl_prompts", "cokl.buffer=ROOT/new.parquet"
     found = refusals(configuration(made, *mode, *option))
     assert len(found) == bool(message)
