@@ -22,14 +22,16 @@ def section(folder: Path) -> Section:
 
 
 def answer(folder: Path) -> str:
-    """What each method's main setting ends with, in one run."""
+    """What each method's main setting ends with, in one run: its first set, and the chat set if there is one."""
     results = read_results(folder)
-    column = results.math_columns[0]
+    columns = [results.math_columns[0], *(name for name in results.scores if name == "chat_val")]
     main = results.scores[(results.scores["main"] == 1) & (results.scores["method"] != BASE)]
     told = (
-        f"{method_label(row['method'])} {row[column]:.1f} and {row['chat_val']:.1f}" for row in main.to_dict("records")
+        f"{method_label(row['method'])} {' and '.join(f'{row[name]:.1f}' for name in columns)}"
+        for row in main.to_dict("records")
     )
-    return f"{HEADERS.get(column, column)} and Chat-Val, in one run: {'; '.join(told) or 'no score of a main setting'}."
+    names = " and ".join(HEADERS.get(name, name) for name in columns)
+    return f"{names}, in one run: {'; '.join(told) or 'no score of a main setting'}."
 
 
 def paper() -> str:

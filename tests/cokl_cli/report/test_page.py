@@ -134,6 +134,19 @@ def test_the_page_opens_with_each_answer_then_claims_and_says_what_made_it(repor
     assert re.search(r"Made by cokl \d+\.\d+\.\d+, commit [0-9a-f]{12}(-dirty)?, on 20\d\d-\d\d-\d\d\.", opening)
 
 
+def test_results_without_a_chat_set_have_a_page(tmp_path: Path):
+    """As the open questions leave them."""
+    rows = [("base", 0.0, 21.0, 20.0, 6.0), ("grpo", 0.0, 96.0, 40.5, 4.0), ("cokl", 0.01, 82.25, 36.0, 7.5)]
+    columns = ["method", "beta", "trained", "held_out", "distinct"]
+    scores = pd.DataFrame(rows, columns=columns).assign(model="open-questions", main=1)
+    scores.to_csv(tmp_path / "scores.csv", index=False)
+    dynamics = scores[["model", "method", "distinct"]].assign(math_val=scores["trained"])
+    pd.concat([dynamics.assign(step=step) for step in (0, 25)]).to_csv(tmp_path / "dynamics.csv", index=False)
+    page.write(tmp_path, tmp_path / "page.html")
+    opening = (tmp_path / "page.html").read_text(encoding="utf-8").partition('<section id="claims">')[0]
+    assert "<strong>Trained, in one run: GRPO w/o KL 96.0; CoKL 82.2.</strong>" in opening
+
+
 def test_of_several_results_of_a_kind_the_first_is_shown_and_the_others_are_named(results: Path, tmp_path: Path):
     for name in ("paper", "quick"):
         shutil.copytree(results / "paper", tmp_path / name)
