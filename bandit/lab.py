@@ -18,7 +18,7 @@ import pandas as pd
 from cokl.support.errors import InputError
 from cokl.support.files import read_parquet, write_text
 from cokl.support.options import from_json
-from cokl.support.results import Execution, read_config
+from cokl.support.results import Execution, differences, read_config
 from cokl.support.statistics import csv_text, markdown_table
 from cokl.support.verdicts import Claim, no_verdict, withheld
 from figures.marks import Drawing
@@ -73,8 +73,8 @@ class Lab:
         train: computes what `Execution.out` lacks, saves each table there as NAME.parquet, and returns them.
         analyse: scores the tables, once.
         draw: pictures by file name, of what was scored.
-        within: folders of a finished one that may hold further results of this lab, which are shown with it and take
-            part in no claim.
+        within: folders of a finished one that may hold further results of this lab, of the same settings but for the
+            methods, which are shown with it and take part in no claim.
     """
 
     title: str
@@ -95,12 +95,29 @@ class Lab:
             if not (folder / f"{name}.parquet").is_file():
                 raise InputError(f"{folder} holds no finished results: {name}.parquet is not there")
         tables = {name: read_parquet(folder / f"{name}.parquet", columns) for name, columns in self.results.items()}
-        return tables | self.read_within(folder), from_json(type(self.presets["paper"]), read_config(folder))
+        return tables | self.read_within(folder), self.config(folder)
+
+    def config(self, folder: Path) -> Any:
+        """The configuration whose results `folder` holds. Raises InputError if it cannot be read."""
+        return from_json(type(self.presets["paper"]), read_config(folder))
 
     def read_within(self, folder: Path) -> dict[str, pd.DataFrame]:
-        """The tables of `within` that `folder` has, as "FOLDER/NAME". Raises InputError as `read` does."""
-        inner = {name: self.read(folder / name)[0] for name in self.within if self.holds(folder / name)}
-        return {f"{name}/{table}": rows for name, tables in inner.items() for table, rows in tables.items()}
+        """The tables of `within` that `folder` has, as "FOLDER/NAME".
+
+        Raises InputError as `read` does, and for settings other than the folder's own, methods apart: no table compares
+        runs of unlike settings.
+        """
+        tables: dict[str, pd.DataFrame] = {}
+        for name in (name for name in self.within if self.holds(folder / name)):
+            inner, there = self.read(folder / name)
+            within, around = (config.as_dict() | {"methods": ()} for config in (there, self.config(folder)))
+            if within != around:
+                raise InputError(
+                    f"{folder / name} holds results of other settings than {folder}, beside which they would be shown "
+                    f"({'; '.join(differences(within, around))}); move or remove {folder / name}"
+                )
+            tables |= {f"{name}/{table}": rows for table, rows in inner.items()}
+        return tables
 
     def holds(self, folder: Path) -> bool:
         """Whether `folder` has finished results of this lab."""

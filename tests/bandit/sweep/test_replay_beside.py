@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import statistics
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from bandit.labs import LABS
 from bandit.sweep.analysis import analyse
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.figures import draw
+from cokl.support.errors import InputError
 from cokl_cli.report.results import finished
 from tests.bandit.sweep.tables import GOOD, sweep_table
 
@@ -53,12 +56,36 @@ def test_rows_away_from_the_match_have_a_star_where_people_read_them():
     assert any("*: more than 0.01 away from 0.96" in note for note in analysis.notes)
 
 
+def saved(swept: dict[str, pd.DataFrame], folder: Path, within: SweepConfig) -> None:
+    """A sweep of the paper's settings, and one within it of other settings."""
+    for path, name, config in ((folder, "sweep", SweepConfig()), (folder / "replay", "replay/sweep", within)):
+        path.mkdir(exist_ok=True)
+        swept[name].to_parquet(path / "sweep.parquet")
+        (path / "config.json").write_text(json.dumps(config.as_dict()))
+
+
 def test_it_is_read_from_within_a_sweeps_folder_and_is_no_sweep_of_its_own(swept, tmp_path: Path):
-    for folder, name in ((tmp_path, "sweep"), (tmp_path / "replay", "replay/sweep")):
-        folder.mkdir(exist_ok=True)
-        swept[name].to_parquet(folder / "sweep.parquet")
-        (folder / "config.json").write_text(json.dumps(SweepConfig().as_dict()))
+    saved(swept, tmp_path, SweepConfig(methods=("correct_forward_kl",)))
     tables, _ = LABS["sweep"].read(tmp_path)
     assert set(tables) == {"sweep", "replay/sweep"}
     pd.testing.assert_frame_equal(tables["replay/sweep"], swept["replay/sweep"])
     assert finished(tmp_path) == {"sweep": [tmp_path]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": 300, "seeds": 3}, "(seeds: 3 there, 5 asked for; steps: 300 there, 1000 asked for)"),
+        (
+            {"environment": dataclasses.replace(SweepConfig().environment, noise=1.0)},
+            "(environment.noise: 1.0 there, 1.4 asked for)",
+        ),
+    ],
+)
+def test_one_of_other_settings_is_refused_since_a_table_of_both_would_compare_unlike_runs(
+    changes, said, swept, tmp_path: Path
+):
+    saved(swept, tmp_path, SweepConfig(methods=("correct_forward_kl",), **changes))
+    with pytest.raises(InputError, match=re.escape(f"{said}; move or remove {tmp_path / 'replay'}")) as refused:
+        LABS["sweep"].read(tmp_path)
+    assert "\n" not in str(refused.value)
