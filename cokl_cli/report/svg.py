@@ -44,9 +44,9 @@ def inline(drawn: Picture, name: str, drawing: Drawing | None = None) -> str:
     if drawing is not None:
         _tell(root, drawing)
     for element in root.iter():
-        for attribute in ("id", "clip-path", f"{{{LINK}}}href"):
+        for attribute, opening in (("id", ""), ("clip-path", r"url\(#"), (f"{{{LINK}}}href", "#")):
             if value := element.get(attribute):
-                element.set(attribute, re.sub(r"^(url\(#|#|)", rf"\g<1>{name}-", value))
+                element.set(attribute, re.sub(f"^({opening})", rf"\g<1>{name}-", value))
         if look := element.get("style"):
             element.set("style", _COLOUR.sub(lambda found: day_and_night(found[0]), look))
     for attribute in ("width", "height", "version"):
@@ -63,9 +63,8 @@ def _tell(root: ElementTree.Element, drawing: Drawing) -> None:
     number = 0
     for panel, axes in drawing.panels.items():
         for kind, label, _, method, rows in drawing.series(panel):
-            shown = rows.dropna(subset=["x", "y"])
-            every = marker_every(kind, len(rows))
-            said = [_said(label, axes, row) for row in shown.to_dict("records")][::every]
+            marked = rows[:: marker_every(kind, len(rows))].dropna(subset=["x", "y"])  # in Matplotlib's order
+            said = [_said(label, axes, row) for row in marked.to_dict("records")]
             for group in groups.get(series_name(number), ()):
                 del group.attrib["id"]
                 if method:

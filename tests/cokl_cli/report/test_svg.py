@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import re
+from importlib.resources import files
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from cokl_cli.report import svg
 from cokl_cli.report.svg import data_of, day_and_night, inline, legend_of
 from figures.marks import Drawing, Panel, join, marks
 from figures.matplotlib_renderer import render
 from figures.style import METHOD_STYLES, Style
 
-PAGE_AT_NIGHT = (0x14, 0x17, 0x1C)
-SVG = "{http://www.w3.org/2000/svg}"
+CSS = (files("cokl_cli.report") / "assets" / "page.css").read_text(encoding="utf-8")
+NIGHT = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", CSS.partition("prefers-color-scheme: dark")[2]))
+SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 
 
 def luminance(colour: tuple[int, ...]) -> float:
@@ -24,17 +28,26 @@ def luminance(colour: tuple[int, ...]) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def parts(colours: str) -> list[tuple[int, ...]]:
+    """Red, green and blue of each colour in CSS."""
+    return [tuple(int(part, 16) for part in one) for one in re.findall("#(..)(..)(..)", colours)]
+
+
 def pair(colour: str) -> list[tuple[int, ...]]:
     """By day and by night."""
-    found = re.findall("#(..)(..)(..)", day_and_night(colour))
-    return [tuple(int(part, 16) for part in one) for one in found]
+    return parts(day_and_night(colour))
+
+
+def test_a_pictures_page_and_ink_at_night_are_the_pages():
+    assert (NIGHT["page"], NIGHT["ink"]) == (svg.PAGE_AT_NIGHT, svg.INK_AT_NIGHT)
 
 
 @pytest.mark.parametrize("colour", sorted({*(style.color for style in METHOD_STYLES.values()), "#332288", "#6a2f00"}))
 def test_by_day_a_colour_is_itself_and_by_night_it_can_be_read(colour):
     day, night = pair(colour)
     assert "#" + "".join(f"{part:02x}" for part in day) == colour.lower()
-    assert (luminance(night) + 0.05) / (luminance(PAGE_AT_NIGHT) + 0.05) >= 4.5
+    (page,) = parts(NIGHT["page"])
+    assert (luminance(night) + 0.05) / (luminance(page) + 0.05) >= 4.5
 
 
 def test_methods_are_told_apart_at_night():
@@ -69,6 +82,26 @@ def test_points_say_their_values_and_series_their_method():
     assert said(root, "cokl")[1] == "CoKL, Step 3, Conditional KL [nats] 3"  # every third of a band's has a marker
     assert said(root, "<i title='mine'>") == ["<!--<script>, Step 1, Share 0.25"]
     assert root.get("aria-label") == "Words."
+
+
+def test_a_point_that_is_not_there_shifts_no_words():
+    """Of 20 points every third has a marker; the second is not there, and the seventh would have had one."""
+    missing = np.isin(np.arange(20), (1, 6))
+    band = marks("a", "band", label="CoKL", method="cokl", x=np.arange(20.0), y=np.where(missing, np.nan, 1.0))
+    drawn = Drawing(band, {"a": Panel("Kept", "Step", "Share")}, 1, 2, "Words.")
+    root = ElementTree.fromstring(inline(render(drawn, legend=False), "fig", drawn))
+    assert said(root, "cokl") == [f"CoKL, Step {step}, Share 1" for step in (0, 3, 9, 12, 15, 18)]
+
+
+def test_a_line_of_more_than_500_points_is_a_picture_in_the_picture():
+    line = marks("a", "line", label="CoKL", method="cokl", x=np.arange(501.0), y=np.arange(501.0))
+    drawn = Drawing(line, {"a": Panel("Kept", "Step", "Share")}, 1, 2, "Words.")
+    root = ElementTree.fromstring(inline(render(drawn, legend=False), "fig", drawn))
+    (image,) = root.iter(f"{SVG}image")
+    kind, _, data = image.get(f"{LINK}href", "").partition(";base64,")
+    assert kind == "data:image/png"
+    assert base64.b64decode(data).startswith(b"\x89PNG")
+    assert image.get("id", "").startswith("fig-")
 
 
 def test_no_id_of_one_picture_is_anothers_and_no_rule_is_the_pages():
