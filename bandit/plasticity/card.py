@@ -150,12 +150,11 @@ def answer(means: pd.DataFrame, method: str) -> str:
     return f"{method_label(method)}: " + "; ".join(told)
 
 
-def words(own: tuple[str, ...], means: pd.DataFrame, settings: PlasticityConfig, correctness: float) -> str:
-    """What stands above the table, within `WIDTH` columns. means: of `matched`, at this correctness."""
+def words(own: tuple[str, ...], settings: PlasticityConfig, correctness: float) -> list[str]:
+    """What explains the table, whose rows are at this correctness: its columns, its signs, and what is in it."""
     names = ", ".join(map(method_label, own))
     tried = ", ".join(f"{beta:g}" for beta in settings.betas)
-    lines = [
-        *(answer(means, name) for name in own),
+    return [
         f"{names} beside the built-in regularizers, all set to a correctness of {correctness:.3f} on other seeds, "
         f"between two of the coefficients {tried}",
         f"*: more than {MATCHED:g} away from it, so that the row cannot be compared",
@@ -168,7 +167,6 @@ def words(own: tuple[str, ...], means: pd.DataFrame, settings: PlasticityConfig,
         "all gradients are by `logit_gradient`; `cokl bandit sweep` computes the built-in ones a second time for "
         "speed, within 2e-6 times one plus the coefficient times the largest log-ratio",
     ]
-    return "\n".join(fill(line, WIDTH) for line in lines)
 
 
 def on_screen(shown: pd.DataFrame) -> str:

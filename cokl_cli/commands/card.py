@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 import tyro
@@ -54,14 +55,17 @@ class Card:
         compared = card.comparable(table, config, own)
         matched = card.matched(table, compared)
         rows = card.rows(matched, checks)
-        text = card.words(own, matched, config, compared.matched_correctness)
+        answers = [card.answer(matched, name) for name in own]
+        words = card.words(own, config, compared.matched_correctness)
+        text = "\n".join(fill(line, card.WIDTH) for line in (*answers, *words))
         drawing = card.drawing(table)
         picture = f"![card](card.png)\n\n{drawing.caption}\n"
         title = ", ".join(map(method_label, own))
         write_text(f"# {title}\n\n{text}\n\n{markdown_table(rows)}\n{picture}", self.folder / "card.md")
         write_text(rows.to_csv(index=False), self.folder / CARD)
         facts = {
-            "answers": [card.answer(matched, name) for name in own],
+            "answers": answers,
+            "words": words,
             "labels": {name: method_label(name) for name in own},  # which only the file itself knows
         }
         write_text(json.dumps(facts, indent=2) + "\n", self.folder / CARD_FACTS)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CARD = "card.csv"
 """In the folder of a regularizer's card, whose runs of the plasticity lab have too few seeds for verdicts."""
 CARD_FACTS = "card.json"
-"""There, once it is finished: its answers, and what one's own regularizers are called."""
+"""There, once it is finished: its answers, what explains its table, and what one's own regularizers are called."""
 
 
 class Source(ABC):
@@ -216,22 +216,23 @@ class RegularizerCard(Source):
         return "card"
 
     def section(self, folder: Path | None) -> Section | None:
-        """The card's answer, picture and table; nothing without one."""
+        """The card's answer, picture and table, and what explains the table; nothing without one."""
         from bandit.plasticity.card import drawing
         from cokl_cli.report.html import Section, chart, table, text
 
         if folder is None:
             return None
-        drawn = drawing(labs()["plasticity"].read(folder)[0]["plasticity"])
-        labels = drawn.marks["method"].map(_card_facts(folder)["labels"]).fillna(drawn.marks["label"])
+        facts, drawn = _card_facts(folder), drawing(labs()["plasticity"].read(folder)[0]["plasticity"])
+        labels = drawn.marks["method"].map(facts["labels"]).fillna(drawn.marks["label"])
         shown = chart(replace(drawn, marks=drawn.marks.assign(label=labels)), "card")
         rows = table(read_csv(folder / CARD, dtype=str, keep_default_na=False))
-        return Section(self.anchor, self.title, f"<p>{text(self.answer(folder))}</p>{shown}{rows}")
+        notes = "".join(f'<p class="note">{text(line)}</p>' for line in facts["words"])
+        return Section(self.anchor, self.title, f"<p>{text(self.answer(folder))}</p>{shown}{rows}{notes}")
 
 
 def _card_facts(folder: Path) -> dict[str, Any]:
     again = "run the command of this card again"
-    return dict(read_json(folder / CARD_FACTS, {"answers": [str], "labels": {str: str}}, again))
+    return dict(read_json(folder / CARD_FACTS, {"answers": [str], "words": [str], "labels": {str: str}}, again))
 
 
 class LanguageModel(Source):

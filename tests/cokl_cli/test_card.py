@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import json
+import re
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -102,6 +103,10 @@ def test_the_card_of_ones_own(registry, monkeypatch, capsys):
     assert page.count(f"{answer}.") == 2  # at the head, and in its section
     section = page.partition('<section id="card">')[2].partition("</section>")[0]
     assert f"<td>{label}</td>" in section
+    written_there = (folder / "card.md").read_text()
+    for word in ("*: more than 0.01 away", "surrogate: distance of its gradient", "± is half of a 95% interval"):
+        (line,) = [line for line in re.findall(r'<p class="note">(.*?)</p>', section) if line.startswith(word)]
+        assert line in " ".join(written_there.split())
     assert f"{label}</button>" in section
     assert "card_own</" not in section
     assert f"{label} beside the built-in regularizers" in printed
