@@ -41,10 +41,11 @@ def register(regularizer_class: type[Regularizer]) -> type[Regularizer]:
     if not issubclass(regularizer_class, Regularizer):
         raise ValueError(f"{regularizer_class.__name__}: expected a class that inherits from regularizers.Regularizer")
     for attribute in ("name", "label"):
-        if not isinstance(getattr(regularizer_class, attribute, None), str):
+        given = getattr(regularizer_class, attribute, None)
+        if not isinstance(given, str) or not given.strip():
             raise ValueError(
-                f"{regularizer_class.__name__}.{attribute}: expected a string, such as name, label = "
-                '"hellinger", "Squared Hellinger"'
+                f"{regularizer_class.__name__}.{attribute}: expected a string that is not blank, such as name, label = "
+                f'"hellinger", "Squared Hellinger", got {given!r}'
             )
     if not regularizer_class.name.isidentifier() or regularizer_class.name in ("none", "reference"):
         raise ValueError(

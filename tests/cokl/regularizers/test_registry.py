@@ -89,6 +89,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     [
         ({"label": "Nameless"}, r"Bad\.name: expected a string"),
         ({"name": "bad"}, r"Bad\.label: expected a string"),
+        ({"name": "bad", "label": " \n"}, r"Bad\.label: expected a string that is not blank, .* got ' \\n'"),
         (
             {"name": "no-identifier", "label": "Bad"},
             r"Bad\.name: expected letters, digits and underscores.* got 'no-identifier'",
