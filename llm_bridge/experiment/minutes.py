@@ -22,8 +22,6 @@ def told(jobs: Sequence[Job], config: LLMConfig, pace: Pace) -> str:
         seconds += math.ceil(job.steps / config.eval_interval) * evaluation
         if job.name == "math":  # evaluated once more, on the candidates
             seconds += pace.start + config.eval_samples * pace.candidates * pace.response
-        elif job.steps and not config.workload.math_stage:  # and before its first step
-            seconds += evaluation
         if not job.done:
             what = f"{job.steps} steps of {rows} rows" if job.steps else f"{rows} responses"
             lines.append(f"  {job.name}: {what}, about {seconds / 60:.0f} minutes")

@@ -27,7 +27,7 @@ class Pace:
     """Of an evaluated or cached response."""
     evaluated: int
     """Prompts of all evaluation sets."""
-    candidates: int = 0
+    candidates: int
     """Prompts that the math-stage model answers once more, for its strata."""
 
 
