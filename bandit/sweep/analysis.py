@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 import pandas as pd
+from pandas.api.typing import DataFrameGroupBy
 
 from bandit.engine.divergence import divergence_note, without_diverged
 from bandit.engine.tables import coverage_column, coverage_label, method_label
@@ -139,11 +140,9 @@ def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 def matched_table(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
     """A row per method at its matched coefficient (and without regularizer): final metrics, ± half a 95% interval."""
-    final = final_rows(table)
-    rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
     metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
     lines = []
-    for (method, beta), group in rows.groupby(["method", "beta"], sort=False):
+    for (method, beta), group in _ends_at_the_match(table):
         cells = {name: with_spread(*mean_and_half_width(group[name]), digits) for name in metrics}
         lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
     return pd.DataFrame(lines)
@@ -151,10 +150,14 @@ def matched_table(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
 
 def off_the_match(table: pd.DataFrame) -> list[bool]:
     """Whether each row of `matched_table` is further than MARKED from the match."""
+    return [abs(rows["p_correct"].mean() - MATCHED_CORRECTNESS) > MARKED for _, rows in _ends_at_the_match(table)]
+
+
+def _ends_at_the_match(table: pd.DataFrame) -> DataFrameGroupBy:
+    """The final rows of each method at its matched coefficient, and without regularizer, by (method, beta) in order."""
     final = final_rows(table)
     rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
-    reached = rows.groupby(["method", "beta"], sort=False)["p_correct"].mean()
-    return list((reached - MATCHED_CORRECTNESS).abs() > MARKED)
+    return rows.groupby(["method", "beta"], sort=False)
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:

@@ -82,7 +82,7 @@ def heading(column: object) -> str:
     return _WORDS.get(name, re.sub(r"\bkl\b", "KL", name))
 
 
-def picture(drawn: Picture, name: str = "picture") -> str:
+def picture(drawn: Picture, name: str) -> str:
     """A picture with its caption; its parts' ids begin with `name`."""
     return _figure(svg.inline(drawn, name), drawn.caption)
 

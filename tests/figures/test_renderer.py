@@ -95,5 +95,5 @@ def test_a_users_settings_change_no_picture(tmp_path):
                 mpl.rcParams.update(around)
             picture = render(drawing())
             paths = save(picture, tmp_path / name, "drawn")
-            made[name] = [*(path.read_bytes() for path in paths), html.picture(picture).encode()]
+            made[name] = [*(path.read_bytes() for path in paths), html.picture(picture, "drawn").encode()]
     assert made["plain"] == made["own"]
