@@ -7,7 +7,9 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from llm_bridge.open_questions import analysis
 
@@ -131,6 +133,34 @@ def test_what_is_said_of_seed_101_is_its_runs():
     assert re.findall(told, PAGE) == [(*expected, f"{different[2]:.1f}", f"{100 * right[2]:.0f}")]
     assert end["different"].nlargest(2).index.tolist() == [("correct_forward_kl", 0.01), ("cokl", 0.01)]
     assert end["right"].nsmallest(2).index.tolist() == [("correct_forward_kl", 0.01), ("cokl", 0.01)]
+
+
+def test_what_is_said_of_the_seeds_that_have_run_is_their_runs():
+    seeds = sorted({*ALL["seed"]} & {*range(30, 35), *range(40, 45)})
+    there = {name: np.array([at_the_level(name, 0.01, seed, 0.8) for seed in seeds]) for name in COMPARED[:3]}
+    words = " ".join(PAGE.split())
+    told = (
+        r"On seeds 30 to (\d+), at 80 % right, CoKL has (\S+) different right answers of 64, "
+        r"replay (\S+) and reverse KL (\S+)\."
+    )
+    said = (str(seeds[-1]), *(f"{values.mean():.1f}" for values in there.values()))
+    assert re.findall(told, words) == [said]
+    assert seeds == list(range(30, seeds[-1] + 1))
+    assert f"**Undecided: {'four' if len(seeds) == 4 else len(seeds)} of the ten planned seeds have run.**" in words
+    apart = []
+    for name in COMPARED[1:3]:
+        values = there["cokl"] - there[name]
+        half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+        apart.append((f"{values.mean():.1f}", f"{half:.1f}"))
+    assert re.findall(r"CoKL minus \w+(?: KL)? is (\S+) ± (\S+), CoKL minus reverse KL (\S+) ± (\S+);", words) == [
+        (*apart[0], *apart[1])
+    ]
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    told = (
+        r"CoKL has (\S+) ± (\S+) different right answers of 64 more than replay, "
+        r"and (\S+) ± (\S+) more than reverse KL"
+    )
+    assert re.findall(told, readme) == [(*apart[0], *apart[1])]
 
 
 def test_the_tables_are_made_from_the_runs():
