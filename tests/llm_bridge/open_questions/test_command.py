@@ -52,3 +52,13 @@ def test_what_it_does_not_understand_is_told(words, said, tmp_path, monkeypatch,
     assert run(monkeypatch, tmp_path / "out", *words) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_has_as_many_steps_as_are_asked_for(model_folder, tmp_path, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.setattr(command, "built_in", lambda: QUESTIONS)
+    monkeypatch.setattr(command, "smollm2_in", lambda folder: model_folder)
+    words = (tmp_path / "out", "none", "--jobs", 1, "--steps")
+    assert run(monkeypatch, *words, 3) == 0
+    assert sorted(pd.read_csv(tmp_path / "out" / "RUNS.csv")["step"].unique()) == [0, 3]
+    assert run(monkeypatch, *words, 0) == 2
+    assert "--steps 0: expected 1 or more" in capsys.readouterr().err
