@@ -259,7 +259,8 @@ def _of_first_answer(config: DictConfig, function: Callable[..., Any], options: 
             try:
                 judged(function, str(truth), row["data_source"], truth, row.get("extra_info") or {}, **options)
             except InputError as error:
-                cause, place = error.__cause__, error.__cause__ and error.__cause__.__traceback__
+                cause = error.__cause__
+                place = cause.__traceback__ if cause else None
                 returned = place is not None and place.tb_next is None  # and not what VeRL asks for
                 if returned or isinstance(cause, NameError | ImportError | NotImplementedError):
                     yield Refusal(f"reward.custom_reward_function: {error}")
