@@ -14,7 +14,7 @@ from bandit.labs import LABS
 from cokl_cli.report.page import write
 from tests.bandit.shift.tables import shift_table
 from tests.bandit.sweep.tables import GOOD, sweep_table
-from tests.browser import PATIENCE_MS, chromium
+from tests.browser import PATIENCE_MS
 
 
 def controlled_experiment() -> pd.DataFrame:
@@ -65,12 +65,6 @@ def report(results: Path) -> Path:
     path = results / "report.html"
     write(results, path)
     return path
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with chromium() as launched:
-        yield launched
 
 
 @pytest.fixture
