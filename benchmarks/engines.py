@@ -11,7 +11,6 @@ Each run is VeRL's own program with the plug-in, in a process of its own. Nothin
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -135,7 +134,7 @@ def options(folder: Path, model: str, engine: str, device: str) -> list[str]:
         f"{rollout}.n={FRESH}", f"{rollout}.gpu_memory_utilization=0.4",
         f"reward.custom_reward_function.path={folder}/reward.py", f"trainer.n_gpus_per_node={devices}",
         "trainer.total_training_steps=1", "trainer.val_before_train=False", "trainer.test_freq=-1",
-        "trainer.save_freq=-1", "trainer.logger=[console,file]", "trainer.project_name=engines",
+        "trainer.save_freq=-1", "trainer.logger=[console,file]", f"trainer.project_name={engine}-metrics",
         f"trainer.experiment_name={engine}", f"trainer.default_local_dir={folder}/{engine}",
         "trainer.v1.trainer_mode=cokl", "+cokl.method=cokl", f"+cokl.buffer={folder}/buffer.parquet",
         f"+cokl.kl_prompts={PROMPTS}", *OPTIONS[engine],
@@ -144,6 +143,8 @@ def options(folder: Path, model: str, engine: str, device: str) -> list[str]:
 
 def figures_of(folder: Path, model: str, engine: str, device: str) -> dict[str, float] | None:
     """What VeRL logs of the step; None if it failed."""
+    from llm_bridge.experiment.logged import read_metrics
+
     modules = "llm_bridge.plugin" if device == "cuda" else "llm_bridge.cpu,llm_bridge.plugin"
     root = str(Path(__file__).parents[1])
     own = {"VERL_USE_EXTERNAL_MODULES": modules, "PYTHONPATH": root, "RAY_USAGE_STATS_ENABLED": "0"}
@@ -157,16 +158,8 @@ def figures_of(folder: Path, model: str, engine: str, device: str) -> dict[str, 
     except subprocess.TimeoutExpired:
         print(f"{engine}: stopped after {_LIMIT:g} s; `ray stop` ends what may be left of it")
         return None
-    log = folder / "engines" / f"{engine}.jsonl"
-    if done.returncode or not log.is_file():
+    steps = read_metrics(folder / f"{engine}-metrics")
+    if done.returncode or not steps:
         print(done.stdout[-3000:])
         return None
-    return logged(log)
-
-
-def logged(log: Path) -> dict[str, float]:
-    """All metrics of VeRL's file."""
-    found: dict[str, float] = {}
-    for line in log.read_text().splitlines():
-        found |= json.loads(line)["data"]
-    return found
+    return steps[max(steps)]

@@ -15,6 +15,7 @@ from cokl.support.errors import InputError
 from cokl.support.files import write_text
 from cokl.support.results import Execution
 from cokl.support.statistics import csv_text
+from figures.matplotlib_renderer import render
 from figures.style import save
 from llm_bridge.open_questions import analysis, figures
 from llm_bridge.open_questions.experiment import AFTERWARDS, conduct, require_memory, smollm2_in
@@ -75,7 +76,7 @@ def main() -> None:
             write_text(csv_text(rows.drop(columns=WORDS)), folder / "RUNS.csv")
             paths = analysis.means(rows[rows["seed"] == given.seeds[0]])
             print(paths[paths["step"] == paths["step"].max()].round(3).to_string(index=False))
-            print(save(figures.draw_tradeoff(paths), folder, "tradeoff")[-1])
+            print(save(render(figures.tradeoff(paths)), folder, "tradeoff")[-1])
     except InputError as error:
         print(f"open_questions: error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import pandas as pd
 
 from cokl import methods
 from figures.marks import Drawing, Panel, join, marks
-from figures.matplotlib_renderer import render
 from figures.style import TEXT_WIDTH, Picture, method_style, new_figure, settings
 from llm_bridge.open_questions.analysis import ranked
 
@@ -50,7 +48,7 @@ def answers(rows: pd.DataFrame, question: str) -> Picture:
     return figure
 
 
-def tradeoff(paths: pd.DataFrame, chosen: Sequence[str] = ()) -> Drawing:
+def tradeoff(paths: pd.DataFrame) -> Drawing:
     """Correctness against different right answers, and against the KL among cached right ones, of one seed's runs.
 
     A point is a run's end, one for each coefficient; the thin line is its path from the base.
@@ -89,11 +87,6 @@ def tradeoff(paths: pd.DataFrame, chosen: Sequence[str] = ()) -> Drawing:
         "method, and a thin line its path from the model before training. One seed."
     )
     return Drawing(join(parts), panels, 2, 3.0, caption, letters=True)
-
-
-def draw_tradeoff(paths: pd.DataFrame) -> Picture:
-    """`tradeoff`, drawn."""
-    return render(tradeoff(paths))
 
 
 def while_training(paths: pd.DataFrame) -> Drawing:
