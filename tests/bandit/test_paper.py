@@ -45,6 +45,12 @@ def test_the_task_shift_has_e3s_groups_and_buffer(lab):
     assert lab.kl_groups == 16
 
 
+def test_with_the_floor_a_method_of_one_stream_has_two():
+    """Its gate compares cached and fresh responses, so that half as many prompts make as many groups."""
+    names = ("cokl_floor", "correct_forward_kl_floor", "entropy_floor")
+    assert {name: kl_prompts(16, methods.get(name)) for name in names} == dict.fromkeys(names, 8)
+
+
 def test_the_new_tasks_batch_and_the_coefficients_are_e3s():
     assert (SHIFT["paper"].batch_size, SHIFT["paper"].steps) == (64, 600)
     assert PAPER_BETA == 1

@@ -38,3 +38,12 @@ def test_scores_are_read_to_a_tenth_and_others_to_a_thousandth_and_an_edge_is_a_
         "drift": ["0.000 ± 0.000", "0.123 ± 0.010"],
         "note": ["", "edge"],
     }
+
+
+def test_a_denominator_that_one_mode_lacks_leaves_the_other_modes_scores():
+    """GRPO keeps the prior task in sampled mode alone."""
+    points = {**POINTS, "none": {0.0: (BASE[0], NONE[1], 0.5, 1.5)}}
+    table = pd.concat([shift_table(), shift_table(points, jitter=0.05).assign(mode="sampled")], ignore_index=True)
+    ends = final_rows(score(table)).query("role == 'report' and method == 'cokl'").set_index("mode")
+    assert ends.loc["sampled", ["retention", "overall"]].isna().all(axis=None)
+    assert ends.loc["exact", ["retention", "overall"]].notna().all(axis=None)

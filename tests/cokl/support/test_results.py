@@ -181,3 +181,9 @@ def test_a_long_value_that_differs_is_cut():
     assert line.startswith("names: ['aaa")
     assert line.endswith("... there, [] asked for")
     assert len(line) < 300
+
+
+def test_what_one_of_two_values_alone_has_differs():
+    """As the code of a regularizer of one's own, which only the newer of two runs has."""
+    assert results.differences({"a": 1}, {"a": 1, "b": {"c": 2}}) == ["b: None there, {'c': 2} asked for"]
+    assert results.differences({"a": 1, "b": 2}, {"a": 1}) == ["b: 2 there, None asked for"]

@@ -70,8 +70,9 @@ def test_rows_become_groups_in_their_order(model, tmp_path):
     chat = TOKENIZER("<|user|>2 + 2<|im_end|><|assistant|>")["input_ids"]
     assert buffer.groups[0].prompt_ids.tolist() == chat
     assert buffer.groups[0].extra_info == {"tolerances": [0.5]}
-    strict = bring(model, tmp_path, options={"correct_above": 0.9})
-    assert [group.rewards.tolist() for group in strict.groups] == [[1, 0], [0, 0]]
+    for threshold in (0.6, 0.9):  # a reward of 0.6 is not above 0.6
+        strict = bring(model, tmp_path, options={"correct_above": threshold})
+        assert [group.rewards.tolist() for group in strict.groups] == [[1, 0], [0, 0]]
 
 
 def test_what_pandas_writes_is_of_the_schema(model, tmp_path):

@@ -36,14 +36,14 @@ def test_diversity_is_of_the_correct_answers_alone():
 
 
 def test_prompts_count_alike_and_short_ones_take_no_part_in_diversity():
-    """Prompt a has four responses, one correct; b four, three correct; c two, both correct.
+    """Prompt a has four responses, one correct; b four, three correct and alike; c two, both correct and different.
 
     mean: (1/4 + 3/4 + 1) / 3; over all rows it would be 6/10.
     """
     of_prompts = {
         "a": [(1, "7"), (0, "1"), (0, "1"), (0, "2")],
         "b": [(1, "5"), (1, "5"), (0, "5.5"), (1, "5")],
-        "c": [(1, "9"), (1, "9")],
+        "c": [(1, "9"), (1, "10")],
     }
     rows = [("math500", uid, reward, answer) for uid, group in of_prompts.items() for reward, answer in group]
     found = validation_metrics(*zip(*rows, strict=True))

@@ -119,8 +119,10 @@ class Workers:
         return 0.0
 
     def _rows(self, batch: KVBatchMeta) -> TensorDict:
+        """In micro-batches that tear groups apart, more of them for more rows; a pass costs by the micro-batch."""
         rows = self.queue.get(batch.keys, select_fields=batch.fields or list(self.queue[batch.keys[0]]))
-        tu.assign_non_tensor(rows, **batch.extra_info, micro_batch_size_per_gpu=4)
+        size = max(size for size in (4, 8, 12) if len(batch) % size == 0)
+        tu.assign_non_tensor(rows, **batch.extra_info, micro_batch_size_per_gpu=size)
         return rows
 
     def set_loss_fn(self, loss: Callable[..., Any]) -> None:

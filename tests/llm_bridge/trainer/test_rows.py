@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("verl")
 
+import torch
 from verl.utils import tensordict_utils as tu
 
 from cokl.regularizers.base import Stream
 from llm_bridge.buffer.buffer import CachedGroup
-from llm_bridge.trainer.rows import ask, join, uid_of
+from llm_bridge.trainer.rows import ask, join, scores_of_function, uid_of
 
 CACHED, FRESH = 3, 2
 BOTH: tuple[Stream, ...] = ("reference", "rollout")
@@ -100,3 +101,10 @@ def test_the_joined_batch_has_every_row_and_its_own_values():
     assert list(joined["raw_prompt"]) == [["a"], ["b"], None]
     assert joined["global_steps"] == 4
     assert list(batch["uid"]) == ["x", "y"]
+
+
+def test_what_a_function_says_under_a_penalty_is_its_score_and_else_its_accuracy():
+    """VeRL's reward is the score; an accuracy beside it may be on another scale."""
+    said = [{"acc": 1.0, "score": -0.5}, {"acc": 0.25}, {}, None]
+    told = [{"reward_extra_info": one} for one in said]
+    assert scores_of_function(torch.tensor([9.0, 8.0, 7.0, 6.0]), told).tolist() == [-0.5, 0.25, 7.0, 6.0]

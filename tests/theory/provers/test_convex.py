@@ -147,6 +147,8 @@ OUTSIDE = [  # cones, a vector, whether as a dual, and its distance
     (cones(zero=2), [0.0, -0.5], False, 0.5),
     (cones(nonneg=2), [1.0, -0.5], False, 0.5),
     (cones(nonneg=2), [1.0, -0.5], True, 0.5),
+    (cones(zero=1, nonneg=2), [0.0, 1.0, -0.5], False, 0.5),
+    (cones(zero=1, nonneg=2), [0.0, 1.0, -0.5], True, 0.5),
     (cones(exp=1), [0.0, 1.0, -5.0], True, 5.0),
     (cones(exp=1), [0.0, -2.0, 1.0], True, 2.0),
     (cones(exp=1), [3.0, 1.0, 1.0], True, 3.0),
