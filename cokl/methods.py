@@ -110,7 +110,8 @@ class Method:
             groups except the floor's gate.
 
         Raises:
-            InputError: a regularizer without a sampled surrogate.
+            InputError: a regularizer without a sampled surrogate, or whose weights are not one finite number for each
+                response of the streams that it declares.
             ValueError: a stream that is needed is missing.
 
         Examples:
@@ -121,7 +122,9 @@ class Method:
         if self.regularizer is None:
             return SurrogateWeights(None, None)
         self.streams()  # raises where there is no surrogate
-        weights = self.regularizer.surrogate_weights(reference, rollout, config)
+        weights = _checked(
+            self.regularizer, self.regularizer.surrogate_weights(reference, rollout, config), reference, rollout
+        )
         cached, fresh = (None if weight is None else beta * weight for weight in weights)
         if self.floor:
             pull = sampled_floor_weights(required(reference, "reference"), required(rollout, "rollout"))
@@ -187,6 +190,34 @@ class Method:
         if self.floor:
             gradient = gradient + self.floor * floor_logit_gradient(policy, reference)
         return gradient
+
+
+def _checked(
+    regularizer: Regularizer, weights: object, reference: ResponseGroups | None, rollout: ResponseGroups | None
+) -> SurrogateWeights:
+    """What the user's own class returned. Another shape would broadcast, and NaN would reach every parameter."""
+    gave = f"{regularizer.name}: surrogate_weights gave"
+    if not isinstance(weights, tuple) or len(weights) != len(SurrogateWeights._fields):
+        raise InputError(f"{gave} {type(weights).__name__}, expected SurrogateWeights(reference, rollout)")
+    for stream, weight, groups in zip(SurrogateWeights._fields, weights, (reference, rollout), strict=True):
+        if weight is None:
+            continue
+        if stream not in regularizer.streams:
+            raise InputError(f"{gave} {stream} weights, and streams declares only {', '.join(regularizer.streams)}")
+        shape = required(groups, stream).log_probs.shape
+        if not isinstance(weight, Tensor) or weight.shape != shape:
+            kind = f"shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else f"type {type(weight).__name__}"
+            raise InputError(f"{gave} {stream} weights of {kind}, expected {tuple(shape)}, one for each response")
+        finite = weight.isfinite().all(-1)
+        if not bool(finite.all()):
+            unsolved = not bool((required(groups, stream).rewards[~finite] > 0).any())
+            why = (
+                " for a group without a correct response; cokl.groups.self_normalised gives it zeros"
+                if unsolved
+                else ""
+            )
+            raise InputError(f"{gave} {stream} weights that are not finite{why}")
+    return SurrogateWeights(*weights)
 
 
 def get(name: str) -> Method:

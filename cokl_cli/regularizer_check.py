@@ -1,7 +1,11 @@
 """What would spoil a training with a regularizer of one's own, found in a second and told in a line.
 
 It is looked at where training starts, at the reference, close to it and at ordinary policies, on stacks as training has
-them: several runs (R, B, A) beside one reference (1, B, A).
+them: several runs (R, B, A) beside one reference (1, B, A), with the actions and correct actions of the training.
+
+The labs' prompts have equally many correct actions. Elsewhere they need not, and `cokl.policy` pads the smaller sets. A
+value is looked at with padding too, since one that only the labs' equal sets keep from NaN is not the one that was
+meant.
 
 Assumption beyond the paper: a regularizer is a distance of the wrong sign if its gradient vanishes at the reference and
 its value is lower everywhere else. One whose gradient does not vanish there, such as an entropy, may be negative and
@@ -10,41 +14,51 @@ fall: no sign of it is wrong. Kinks and flat parts, such as those of total varia
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from bandit.config import EnvironmentConfig
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
 from cokl.support.errors import InputError
 
-_RUNS, _CONTEXTS, _ACTIONS, _CORRECT = 4, 8, 20, 6
+_PAPERS = EnvironmentConfig()
+_RUNS, _CONTEXTS = 4, 8
 _DISTANCES = {0.0: "at the reference", 1e-4: "close to the reference", 1e-2: "close to the reference"}
 """Standard deviations of what is added to the reference's logits, of size 1."""
+_PADDED = "where prompts differ in their number of correct answers, so that some have padding"
 
 
-def require_trainable(name: str, dtype: torch.dtype = torch.float32) -> None:
+def require_trainable(name: str, environment: EnvironmentConfig = _PAPERS, dtype: torch.dtype = torch.float32) -> None:
     """Raises InputError, which names the cause, for a regularizer that would not train, or train something else.
 
-    dtype: of the training.
+    environment, dtype: of the training.
     """
     regularizer = regularizers.get(name)
-    policy, reference = _policies(1.0, torch.float64)
+    sizes = torch.full((_CONTEXTS,), environment.correct_actions)
+    mask = torch.arange(environment.actions) < sizes[:, None]
+    policy, reference = _policies(1.0, torch.float64, mask)
     alone = Policy(policy.logits[:1], policy.correct)
-    value, gradient = _told(regularizer, alone, reference, "at an ordinary policy")
-    if not torch.allclose(regularizer.logit_gradient(alone, reference), gradient):
-        raise InputError(f"{name}: logit_gradient is not the gradient of its value, which autograd derives")
+    ordinary = "at an ordinary policy"
+    _, gradient = _told(regularizer, alone, reference, ordinary)
+    _require_its_gradient(regularizer, alone, reference, gradient, ordinary)
     if not bool((gradient.sum(-1).abs() <= 1e-6 * gradient.abs().sum(-1) + 1e-9).all()):
         remedy = "compute it from policy.log_probs or policy.probs"
         raise InputError(f"{name}: value changes when a constant is added to all logits, the same policy; {remedy}")
     shapes = f"policies {tuple(policy.logits.shape)} beside a reference {tuple(reference.logits.shape)}"
-    stacked, _ = _told(regularizer, policy, reference, f"on a stack of runs, {shapes}, which broadcasts against them")
-    if not torch.allclose(stacked[:1], value):
+    on_stack = f"on a stack of runs, {shapes}, which broadcasts against them"
+    stacked, gradient = _told(regularizer, policy, reference, on_stack)
+    _require_its_gradient(regularizer, policy, reference, gradient, on_stack)
+    one_by_one = torch.cat([regularizer.value(Policy(run[None], policy.correct), reference) for run in policy.logits])
+    if not torch.allclose(stacked, one_by_one):
         raise InputError(f"{name}: value depends on the other runs of a stack, {shapes}; treat each by itself")
-    same, _ = _policies(0.0, torch.float64)
+    _require_each_prompt_by_itself(regularizer, policy, reference, mask, stacked, "")
+    same, _ = _policies(0.0, torch.float64, mask)
     start, at_start = _told(
         regularizer, same, Policy(same.logits[:1], same.correct), f"{_DISTANCES[0.0]}, where training starts"
     )
@@ -53,52 +67,98 @@ def require_trainable(name: str, dtype: torch.dtype = torch.float32) -> None:
         raise InputError(f"{name}: value is largest at the reference, {ends}: its sign is wrong for a distance")
     kind = str(dtype).removeprefix("torch.")
     for distance, where in _DISTANCES.items():
-        _told(regularizer, *_policies(distance, dtype), f"{where} in {kind}, where training starts")
+        _told(regularizer, *_policies(distance, dtype, mask), f"{where} in {kind}, where training starts")
+    sizes[::2] = (environment.correct_actions + 1) // 2
+    mask = torch.arange(environment.actions) < sizes[:, None]
+    policy, reference = _policies(1.0, torch.float64, mask)
+    padded, _ = _told(regularizer, policy, reference, _PADDED)
+    _require_each_prompt_by_itself(regularizer, policy, reference, mask, padded, f" {_PADDED}")
 
 
-def _policies(distance: float, dtype: torch.dtype) -> tuple[Policy, Policy]:
-    """(R, B, A) policies so far from a (1, B, A) reference, which has log-probabilities as training gives them."""
+def _require_its_gradient(
+    regularizer: Regularizer, policy: Policy, reference: Policy, gradient: Tensor, where: str
+) -> None:
+    """gradient: autograd's."""
+    closed = _run(regularizer, "logit_gradient", lambda: regularizer.logit_gradient(policy, reference), where)
+    if closed.shape != gradient.shape or not torch.allclose(closed, gradient):
+        raise InputError(f"{regularizer.name}: logit_gradient is not the gradient of its value, which autograd derives")
+
+
+def _require_each_prompt_by_itself(
+    regularizer: Regularizer, policy: Policy, reference: Policy, mask: Tensor, values: Tensor, where: str
+) -> None:
+    """mask: (B, A), of the correct actions. values: (R, B), of the batch."""
+    for prompt, correct in enumerate(mask):
+        sets = CorrectSet.from_mask(correct.expand(1, 1, -1))
+        own, theirs = (Policy(one.logits[:, prompt : prompt + 1], sets) for one in (policy, reference))
+        if not torch.allclose(values[:, prompt : prompt + 1], regularizer.value(own, theirs)):
+            raise InputError(
+                f"{regularizer.name}: value depends on the other prompts of a batch{where}; treat each by itself, and "
+                "sum over the actions alone, dim=-1"
+            )
+
+
+def _policies(distance: float, dtype: torch.dtype, mask: Tensor) -> tuple[Policy, Policy]:
+    """(R, B, A) policies so far from a (1, B, A) reference, which has log-probabilities as training gives them.
+
+    mask: (B, A), of the correct actions.
+    """
     generator = torch.Generator().manual_seed(0)
-    sets = CorrectSet.from_mask((torch.arange(_ACTIONS) < _CORRECT).expand(1, _CONTEXTS, -1))
-    logits = torch.randn(1, _CONTEXTS, _ACTIONS, generator=generator, dtype=torch.float64)
-    moved = logits + distance * torch.randn(_RUNS, _CONTEXTS, _ACTIONS, generator=generator, dtype=torch.float64)
+    sets = CorrectSet.from_mask(mask[None])
+    logits = torch.randn(1, *mask.shape, generator=generator, dtype=torch.float64)
+    moved = logits + distance * torch.randn(_RUNS, *mask.shape, generator=generator, dtype=torch.float64)
     return Policy(moved.to(dtype), sets), Policy.from_log_probs(logits.to(dtype).log_softmax(-1), sets)
 
 
 def _told(regularizer: Regularizer, policy: Policy, reference: Policy, where: str) -> tuple[Tensor, Tensor]:
     """Value and autograd's gradient. Raises InputError where either fails or is not finite."""
-    try:
-        with _Culprit() as culprit:
-            value = regularizer.value(policy, reference)
-            gradient = Regularizer.logit_gradient(regularizer, policy, reference)
-    except InputError:
-        raise
-    except Exception as error:  # whatever the user's own code raises
-        said = " ".join(str(error).split())
-        raise InputError(f"{regularizer.name}: {type(error).__name__} in its value {where}: {said}") from error
+    with _Culprit() as culprit:
+        value = _run(regularizer, "value", lambda: regularizer.value(policy, reference), where)
+        gradient = _run(regularizer, "value", lambda: Regularizer.logit_gradient(regularizer, policy, reference), where)
     for what, numbers in (("value", value), ("the gradient of value", gradient)):
         if not bool(numbers.isfinite().all()):
-            raise InputError(
-                f"{regularizer.name}: {what} is not finite {where}: {culprit.name or 'an operation'} is at or beyond "
-                "the end of its range there; leave it out or clamp what goes into it"
-            )
+            raise InputError(f"{regularizer.name}: {what} is not finite {where}: {culprit.told}")
     return value, gradient
 
 
+def _run(regularizer: Regularizer, face: str, computed: Callable[[], Tensor], where: str) -> Tensor:
+    """What the user's own code returns. Raises InputError for whatever it raises."""
+    try:
+        return computed()
+    except InputError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise InputError(f"{regularizer.name}: {type(error).__name__} in its {face} {where}: {said}") from error
+
+
 class _Culprit(TorchFunctionMode):
-    """Notes the first operation that makes numbers that are not finite of finite ones, forward or backward."""
+    """Notes the first operation that makes numbers that are not finite of finite ones, forward or backward, or NaN of
+    infinite ones, such as the -inf of a mask.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.name = ""
+        self.noted = ""
+
+    @property
+    def told(self) -> str:
+        """What it was, and the remedy."""
+        return self.noted or _beyond("an operation")
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if isinstance(result, Tensor) and result.is_floating_point():
-            given = [one for one in args if isinstance(one, Tensor)]
+            given = [torch.as_tensor(one) for one in args if isinstance(one, Tensor | float)]
             name = getattr(func, "__name__", "")
-            if not bool(result.isfinite().all()) and all(bool(one.isfinite().all()) for one in given):
-                self.name = self.name or name
+            if not self.noted and not bool(result.isfinite().all()):
+                if all(bool(one.isfinite().all()) for one in given):
+                    self.noted = _beyond(name)
+                elif bool(result.isnan().any()) and not any(bool(one.isnan().any()) for one in given):
+                    self.noted = (
+                        f"{name} makes NaN of an infinite number, as log-probabilities have at -inf in padding and "
+                        "where masked; sum with cokl.policy.expectation, or put a finite number there first"
+                    )
             if result.grad_fn is not None:
                 result.grad_fn.register_hook(lambda made, came, name=name: self._backward(made, came, name))
         return result
@@ -106,4 +166,8 @@ class _Culprit(TorchFunctionMode):
     def _backward(self, made: Any, came: Any, name: str) -> None:
         finite = [all(bool(one.isfinite().all()) for one in some if one is not None) for some in (made, came)]
         if finite == [False, True]:
-            self.name = self.name or name
+            self.noted = self.noted or _beyond(name)
+
+
+def _beyond(operation: str) -> str:
+    return f"{operation} is at or beyond the end of its range there; leave it out or clamp what goes into it"

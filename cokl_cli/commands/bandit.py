@@ -14,6 +14,7 @@ import torch
 import tyro
 from tyro.extras import SubcommandApp
 
+from bandit.config import EnvironmentConfig
 from bandit.engine.runs import regularizer_classes
 from bandit.lab import Lab, Tables, on_screen, write
 from bandit.labs import labs
@@ -74,9 +75,12 @@ class LabCommand(LabOptions):
 
     def train(self) -> Tables:
         """Train what is missing."""
+        swept = getattr(self.config, "sweep", self.config)
+        environment = getattr(swept, "environment", EnvironmentConfig())
+        dtype = getattr(torch, getattr(swept, "dtype", "float32"))
         for regularizer in (method.regularizer for method in self._methods()):
             if regularizer is not None and code_of(type(regularizer)):
-                require_trainable(regularizer.name, getattr(torch, getattr(self.config, "dtype", "float32")))
+                require_trainable(regularizer.name, environment, dtype)
         return self.lab.train(self.config, dataclasses.replace(self, out=self.folder))
 
     def show(self, tables: Tables) -> None:

@@ -159,3 +159,44 @@ def test_anchors_that_coincide_are_refused():
     assert dual_anchor(score, zero, hundred) == dual_anchor(float(score), float(zero), float(hundred))
     with pytest.raises(InputError, match=r"^scores: the anchors base and grpo score the same"):
         dual_anchor([1.0, 2.0], zero=[0.0, 3.0], hundred=[1.0, 3.0])
+
+
+CORRECT = torch.tensor([[1.0, 0.0, 1.0, 0.0]])
+BAD_WEIGHTS = {
+    "one_a_group": (
+        lambda reference, rollout: (None, rollout.rewards.double().mean(-1, keepdim=True)),
+        r"gave rollout weights of shape \(5, 1\), expected \(5, 4\), one for each",
+    ),
+    "summed_over_the_prompts": (
+        lambda reference, rollout: (None, rollout.rewards.double().sum(0)),
+        r"gave rollout weights of shape \(4,\), expected \(5, 4\), one for each",
+    ),
+    "list": (lambda reference, rollout: (None, rollout.rewards.tolist()), "gave rollout weights of type list"),
+    "nothing": (lambda reference, rollout: None, r"gave NoneType, expected SurrogateWeights\(reference, rollout\)"),
+    "share_of_no_correct_one": (
+        lambda reference, rollout: (None, rollout.rewards / rollout.rewards.sum(-1, keepdim=True)),
+        "gave rollout weights that are not finite for a group without a correct response; cokl.groups.self_normalised",
+    ),
+    "infinite": (
+        lambda reference, rollout: (None, rollout.rewards / 0.0 + 1),
+        "gave rollout weights that are not finite",
+    ),
+    "undeclared": (
+        lambda reference, rollout: (reference.log_probs, None),
+        "gave reference weights, and streams declares only rollout",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_WEIGHTS)
+def test_weights_of_ones_own_that_would_train_something_else_are_a_line(name, monkeypatch):
+    """Broadcast or multiplied by NaN they made a loss, and NaN was blamed on beta."""
+    made, message = BAD_WEIGHTS[name]
+    own = {"name": "mine", "label": "Mine", "streams": ("rollout",)}
+    own["surrogate_weights"] = lambda self, reference, rollout, config: made(reference, rollout)
+    monkeypatch.setitem(regularizers._registry, "mine", type("Mine", (regularizers.Regularizer,), own)())
+    rollout = groups(1)
+    rollout = ResponseGroups(rollout.log_probs, torch.cat([torch.zeros(1, 4), CORRECT.expand(4, 4)]))
+    with pytest.raises(InputError, match=f"^mine: surrogate_weights {message}") as refused:
+        methods.get("mine").weights(groups(0), rollout, 0.5, CONFIG)
+    assert "\n" not in str(refused.value)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cokl import regularizers
-from cokl.policy import Policy
+from cokl.policy import Policy, expectation
 from cokl.regularizers import Regularizer
 from cokl.support.errors import InputError
 from cokl_cli.regularizer_check import require_trainable
@@ -26,10 +26,10 @@ def overlap(p: Policy, r: Policy) -> Tensor:
     return ((p.log_probs + r.log_probs) / 2).exp().sum(-1)
 
 
-def top(p: Policy, r: Policy, of_reference: int) -> Tensor:
+def top(p: Policy, r: Policy, of_reference: int, size: int = 5) -> Tensor:
     """The reference's runs axis is `of_reference`, or the policy's where that is 0."""
-    best = r.log_probs.topk(5, dim=-1).indices
-    runs = best.expand(*p.log_probs.shape[:-1], 5)
+    best = r.log_probs.topk(size, dim=-1).indices
+    runs = best.expand(*p.log_probs.shape[:-1], size)
     mine = p.log_probs.gather(-1, runs).log_softmax(-1)
     theirs = r.log_probs.gather(-1, best if of_reference else runs).log_softmax(-1)
     return (theirs.exp() * (theirs - mine)).sum(-1)
@@ -40,7 +40,28 @@ def acos_but_where_equal(p: Policy, r: Policy) -> Tensor:
     return torch.where(equal, 0 * p.mass, torch.acos(torch.where(equal, 0.5, overlap(p, r))))
 
 
+def apart(p: Policy, r: Policy) -> Tensor:
+    """Squared energy distance, with a table of the paper's 200 actions' distances."""
+    where = torch.arange(200.0) / 200
+    distances = (where[:, None] - where).abs().to(p.probs)
+    return -(((p.probs - r.probs) @ distances) * (p.probs - r.probs)).sum(-1)
+
+
+def ratio_among_the_correct(p: Policy, r: Policy) -> Tensor:
+    return (r.conditional_log_probs - p.conditional_log_probs).nan_to_num().exp()
+
+
+def wrong(p: Policy) -> Tensor:
+    return p.log_probs.masked_fill(p.correct.mask, -torch.inf)
+
+
 RIGHT: dict[str, Value] = {
+    "top_50": lambda p, r: top(p, r, 1, 50),
+    "table_of_the_actions": apart,
+    "chi_square_among_the_correct": lambda p, r: (r.conditional_probs * (ratio_among_the_correct(p, r) - 1)).sum(-1),
+    "kl_among_the_correct": lambda p, r: expectation(
+        p.conditional_probs, p.conditional_log_probs - r.conditional_log_probs
+    ),
     "alpha": lambda p, r: 4 * (1 - overlap(p, r)),
     "alpha_minus_1": lambda p, r: (p.probs**2 / r.probs).sum(-1) / 2 - 0.5,
     "tsallis_entropy_from_minus_1": lambda p, r: p.probs.square().sum(-1) - 1,
@@ -64,6 +85,7 @@ RIGHT: dict[str, Value] = {
     "hinge_on_the_mass": lambda p, r: (r.mass - p.mass).relu(),
 }
 AT = "at the reference, where training starts"
+PADDED = "where prompts differ in their number of correct answers, so that some have padding"
 SIGN = "value is largest at the reference, .*: its sign is wrong for a distance$"
 WRONG: dict[str, tuple[Value, str]] = {
     "js_distance": (
@@ -85,12 +107,46 @@ WRONG: dict[str, tuple[Value, str]] = {
     ),
     "top_k_of_a_reference_that_is_not_broadcast": (
         lambda p, r: top(p, r, 0),
-        r"RuntimeError in its value on a stack of runs, policies \(4, 8, 20\) beside a reference \(1, 8, 20\), which",
+        r"RuntimeError in its value on a stack of runs, policies \(4, 8, 200\) beside a reference \(1, 8, 200\), which",
     ),
     "kl_turned_round": (lambda p, r: -kl(p, r), SIGN),
     "total_variation_turned_round": (lambda p, r: -(p.probs - r.probs).abs().sum(-1), SIGN),
     "similarity": (overlap, SIGN),
     "of_the_first_run": (lambda p, r: kl(p, r) / kl(p, r).mean(), "value depends on the other runs of a stack"),
+    "of_the_runs_before": (
+        lambda p, r: (p.probs - r.probs).cumsum(0).square().sum(-1),
+        "value depends on the other runs of a stack",
+    ),
+    "of_the_prompts_before": (
+        lambda p, r: (p.probs - r.probs).cumsum(1).square().sum(-1),
+        "value depends on the other prompts of a batch",
+    ),
+    "mean_over_the_batch": (
+        lambda p, r: kl(p, r).mean(-1, keepdim=True).expand_as(kl(p, r)),
+        "value depends on the other prompts of a batch",
+    ),
+    "of_the_mean_policy": (
+        lambda p, r: (p.probs * (p.log_probs - p.probs.mean(-2, keepdim=True).log())).sum(-1),
+        "value depends on the other prompts of a batch",
+    ),
+    "padding_forgotten": (
+        lambda p, r: (r.conditional_probs * (r.conditional_log_probs - p.conditional_log_probs)).sum(-1),
+        f"value is not finite {PADDED}: sub makes NaN of an infinite number",
+    ),
+    "padding_hidden_from_the_value_alone": (
+        lambda p, r: torch.where(
+            p.conditional_probs > 0, p.conditional_probs * (p.conditional_log_probs - r.conditional_log_probs), 0
+        ).sum(-1),
+        f"the gradient of value is not finite {PADDED}: sub makes NaN of an infinite number",
+    ),
+    "padding_among_a_mean": (
+        lambda p, r: (p.conditional_probs - r.conditional_probs).square().mean(-1),
+        f"value depends on the other prompts of a batch {PADDED}",
+    ),
+    "mask_forgotten": (
+        lambda p, r: (p.probs * (wrong(p) - wrong(r))).sum(-1),
+        "value is not finite at an ordinary policy: sub makes NaN of an infinite number",
+    ),
     "of_the_logits": (
         lambda p, r: (p.logits - r.logits).square().sum(-1),
         "value changes when a constant is added to all logits",
@@ -117,7 +173,7 @@ def test_what_trains_passes(name: str, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("name", regularizers.names())
 def test_the_built_in_ones_pass(name: str):
     require_trainable(name)
-    require_trainable(name, torch.float64)
+    require_trainable(name, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -131,7 +187,7 @@ def test_what_does_not_train_is_one_line_with_its_cause(name: str, monkeypatch: 
 
 def test_what_float32_cannot_hold_float64_can(monkeypatch: pytest.MonkeyPatch):
     registered(monkeypatch, "mine", WRONG["fisher_rao_clamped_for_float64"][0])
-    require_trainable("mine", torch.float64)
+    require_trainable("mine", dtype=torch.float64)
 
 
 @pytest.mark.parametrize("lab", ["sweep", "robustness"])
@@ -139,4 +195,21 @@ def test_a_lab_refuses_what_does_not_train_before_it_makes_its_folder(lab: str, 
     registered(monkeypatch, "mine", WRONG["fisher_rao"][0])
     line = refusal(capsys, "bandit", lab, "--methods", "none,cokl,mine", "--out", str(tmp_path / "out"))
     assert "mine: value is not finite at the reference, where training starts: acos" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_closed_form_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch):
+    registered(monkeypatch, "mine", RIGHT["alpha"])
+    closed = type(regularizers.get("mine"))
+    closed.logit_gradient = lambda self, policy, reference: policy.probs @ reference.probs
+    with pytest.raises(InputError, match=r"^mine: RuntimeError in its logit_gradient at an ordinary policy: "):
+        require_trainable("mine")
+
+
+def test_a_table_of_other_sizes_is_looked_at_with_the_labs_own(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path):
+    """The table is of 200 actions, and the lab has 20."""
+    registered(monkeypatch, "mine", apart)
+    options = ("--methods", "mine", "--actions", "20", "--out", str(tmp_path / "out"))
+    line = refusal(capsys, "bandit", "sweep", *options)
+    assert "mine: RuntimeError in its value at an ordinary policy: " in line
     assert not (tmp_path / "out").exists()
