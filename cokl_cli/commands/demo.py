@@ -83,6 +83,7 @@ class Demo(Settings):
             )
             model = self.model or smollm2_in(folder)
             rows = conduct(folder, model, asked, runs, Execution(jobs=jobs))
+            analysis.save(rows, folder)
         question, paths = analysis.most_answers(rows[rows["method"] == "base"]), analysis.means(rows)
         last = rows[(rows["step"] == self.steps) | (rows["method"] == "base")]
         pictures = {"answers": figures.answers(last, question), "training": render(figures.while_training(paths))}

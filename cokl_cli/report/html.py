@@ -50,7 +50,7 @@ def table(frame: pd.DataFrame, caption: str = "", best: pd.DataFrame | None = No
     )
     heading = f"<caption>{text(caption)}</caption>" if caption else ""
     whole = f"<table>{heading}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'<div class="scroll" tabindex="0">{whole}</div>'
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption or "Table")}">{whole}</div>'
 
 
 def _cell(cell: str, best: bool) -> str:
@@ -98,7 +98,8 @@ def chart(drawing: Drawing, name: str) -> str:
 def _figure(shown: str, caption: str, above: str = "", more: str = "") -> str:
     """What is shown in a frame that scrolls once it is enlarged."""
     return (
-        f'<figure class="together">{above}<div class="frame" tabindex="0">{shown}</div>'
+        f'<figure class="together">{above}'
+        f'<div class="frame" tabindex="0" role="region" aria-label="{text(caption)}">{shown}</div>'
         f"<figcaption>{text(caption)} {more}{ENLARGE}</figcaption></figure>"
     )
 

@@ -19,6 +19,7 @@ from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from cokl.support.results import read_config
 from cokl.support.verdicts import Claim, Evidence, withheld
+from llm_bridge.open_questions.analysis import RUNS
 
 if TYPE_CHECKING:
     from cokl_cli.report.html import Section
@@ -266,10 +267,42 @@ class LanguageModel(Source):
         )
 
 
+class OpenQuestions(Source):
+    """Of the demo, and of the open questions' own command: one seed is shown, which judges no claim."""
+
+    title = "Open questions, in a language model"
+    command = "make demo"
+    marks = (RUNS,)
+
+    def claims(self, folder: Path) -> Sequence[Claim]:
+        return ()
+
+    def answer(self, folder: Path) -> str:
+        from cokl_cli.report import open_questions
+
+        return open_questions.answer(folder)
+
+    @property
+    def anchor(self) -> str:
+        return "open-questions"
+
+    def section(self, folder: Path | None) -> Section | None:
+        """The answer and the picture; nothing without runs."""
+        from cokl_cli.report import open_questions
+        from cokl_cli.report.html import Section
+
+        return Section(self.anchor, self.title, open_questions.body(folder)) if folder else None
+
+
 def sources() -> dict[str, Source]:
     """Every kind of results by name, in the order of the page."""
     of_labs: dict[str, Source] = {name: LabResults(name, lab) for name, lab in labs().items()}
-    return of_labs | {"card": RegularizerCard(), "theory": Theory(), "llm": LanguageModel()}
+    return of_labs | {
+        "card": RegularizerCard(),
+        "theory": Theory(),
+        "open-questions": OpenQuestions(),
+        "llm": LanguageModel(),
+    }
 
 
 def finished(root: Path) -> dict[str, list[Path]]:

@@ -12,18 +12,13 @@ from pathlib import Path
 
 from cokl import methods
 from cokl.support.errors import InputError
-from cokl.support.files import write_text
 from cokl.support.results import Execution
-from cokl.support.statistics import csv_text
 from figures.matplotlib_renderer import render
 from figures.style import save
 from llm_bridge.open_questions import analysis, figures
 from llm_bridge.open_questions.experiment import AFTERWARDS, conduct, require_memory, smollm2_in
 from llm_bridge.open_questions.loop import Settings
 from llm_bridge.open_questions.questions import built_in, fingerprint
-
-WORDS = ["answers", "replies"]
-"""Columns that RUNS.csv leaves out for their size; the runs' own files have them."""
 
 
 def settings_of(spec: str, seeds: list[int], steps: int) -> list[Settings]:
@@ -73,7 +68,7 @@ def main() -> None:
         told = {"questions": fingerprint(asked), "settings": str(Settings(steps=given.steps)), "afterwards": afterwards}
         with Execution(out=given.folder, jobs=given.jobs).results_folder(told) as folder:
             rows = conduct(folder, smollm2_in(folder), asked, runs, Execution(jobs=given.jobs), afterwards)
-            write_text(csv_text(rows.drop(columns=WORDS)), folder / "RUNS.csv")
+            analysis.save(rows, folder)
             paths = analysis.means(rows[rows["seed"] == given.seeds[0]])
             print(paths[paths["step"] == paths["step"].max()].round(3).to_string(index=False))
             print(save(render(figures.tradeoff(paths)), folder, "tradeoff")[-1])

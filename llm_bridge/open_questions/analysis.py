@@ -11,16 +11,41 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
-from cokl.support.statistics import mean_and_half_width
+from cokl.support.errors import InputError
+from cokl.support.files import write_text
+from cokl.support.statistics import csv_text, mean_and_half_width
 
 NUMBERS = ("right", "different", "different_of_32", "entropy", "cached_kl")
 """What is measured of the answers to a question, as `experiment.measured` has it."""
 
 LEVEL = 0.8
 """The correctness at which methods are compared: the rule is in FINDINGS."""
+
+RUNS = "RUNS.csv"
+"""In a folder of runs, once all are finished: a row for each run, question and measurement."""
+WORDS = ["answers", "replies"]
+"""Columns that RUNS.csv leaves out for their size; the runs' own files have them."""
+
+
+def save(rows: pd.DataFrame, folder: Path) -> None:
+    """Write what `experiment.conduct` gave as the folder's RUNS.csv."""
+    write_text(csv_text(rows.drop(columns=WORDS)), folder / RUNS)
+
+
+def read(folder: Path) -> pd.DataFrame:
+    """The rows of a folder's RUNS.csv. Raises InputError for a file that is no such table."""
+    try:
+        rows = pd.read_csv(folder / RUNS)
+    except (OSError, ValueError) as error:  # ValueError: whatever pandas makes of damaged text
+        raise InputError(f"{folder / RUNS}: expected a table of runs, but it cannot be read: {error}") from error
+    missing = [name for name in ("seed", "method", "beta", "step", "held_out", *NUMBERS) if name not in rows]
+    if missing:
+        raise InputError(f"{folder / RUNS} lacks the column {missing[0]!r}; it has {', '.join(map(str, rows.columns))}")
+    return rows
 
 
 def means(rows: pd.DataFrame) -> pd.DataFrame:

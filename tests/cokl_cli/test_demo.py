@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from cokl_cli.app import main
+from cokl_cli.report.page import write
 from tests.llm_bridge import toy
 
 
@@ -51,6 +52,9 @@ def test_the_demo_shows_what_is_answered_before_and_after_and_resumes(folder, tm
     )
     for name in ("answers", "training"):
         assert (tmp_path / "out" / f"{name}.png").stat().st_size > 10_000
+    report = tmp_path / "report.html"
+    write(tmp_path / "out", report)
+    assert '<section id="open-questions">' in report.read_text("utf-8")
     assert run(*command) == 0
     again = capsys.readouterr()
     assert again.out == first.out

@@ -41,8 +41,8 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def followed(folder) -> Path:
     """The folder in which the page has been followed to its end."""
-    _, on_cpu, with_plugin, *_ = blocks("bash")
-    done = follow(folder, "page", on_cpu, with_plugin.splitlines()[0], *blocks("bash", PAGE))
+    _, plugin, on_cpu, *_ = blocks("bash")
+    done = follow(folder, "page", plugin, on_cpu, *blocks("bash", PAGE))
     assert done.returncode == 0, done.stdout[-3000:]
     return folder
 

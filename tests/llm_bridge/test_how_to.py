@@ -89,11 +89,11 @@ def followed(tmp_path_factory) -> Path:
     answers = [(row, answer(1, truths[row] - 1 + wrong)) for row in range(OLD) for wrong in (0, 1)]
     write_responses(root, "old_task", answers)
     (reward,) = blocks("python")
-    grpo, on_cpu, buffer, cokl, check, train = blocks("bash")
+    grpo, plugin, on_cpu, buffer, cokl, check, train = blocks("bash")
     imported, _ = blocks("bash", IMPORT)  # the other has rollouts of earlier runs
     for name, block in (("my_reward.py", reward), ("grpo.sh", grpo), ("cokl.sh", cokl)):
         (root / name).write_text(block)
-    done = follow(root, "page", on_cpu, buffer, imported, check, train)
+    done = follow(root, "page", plugin, on_cpu, buffer, imported, check, train)
     assert done.returncode == 0, done.stdout[-3000:]
     return root
 
@@ -154,7 +154,7 @@ def test_a_row_added_for_a_prompt_with_tools_runs_its_agent_loop_with_what_its_t
         f"actor_rollout_ref.rollout.multi_turn.format={tools.NAME} "
         "actor_rollout_ref.rollout.multi_turn.max_assistant_turns=2"
     )
-    exports = f"export PYTHONPATH={Path.cwd()} VERL_USE_EXTERNAL_MODULES={own}", blocks("bash")[1].splitlines()[1]
+    exports = f"export PYTHONPATH={Path.cwd()} VERL_USE_EXTERNAL_MODULES={own}", blocks("bash")[2].splitlines()[1]
     done = follow(followed, "tools", *exports, f"bash grpo.sh $ON_CPU {options}")
     assert done.returncode == 0, done.stdout[-3000:]
     calls = [json.loads(file.read_text())["number"] for file in told.iterdir()]

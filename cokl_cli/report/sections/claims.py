@@ -34,7 +34,8 @@ its evidence, its derivation and its data.</p>
 <label>Verdict <select id="claims-verdict"><option value="">any ({len(rows)})</option>{options}</select></label>
 <output id="claims-count" aria-live="polite"></output>
 </div>
-<div id="claims-list" tabindex="0">{"".join(_article(*row, page) for row in rows)}</div>
+<div id="claims-list" tabindex="0" role="region" aria-label="Claims">
+{"".join(_article(*row, page) for row in rows)}</div>
 """
     return Section("claims", "Claims and their verdicts", body)
 

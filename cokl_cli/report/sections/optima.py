@@ -39,7 +39,7 @@ pulls it back to q as β grows. Entropy's optimum does not depend on q but on th
 </div>
 {plot("optima-curves", "Population optimum Z* against the coefficient; the vertical line is the chosen coefficient.")}
 </div>
-<div class="scroll" tabindex="0"><table id="optima-table"></table></div>
+<div class="scroll" tabindex="0" role="region" aria-label="Optima at q and β"><table id="optima-table"></table></div>
 """
     data = {
         "q": REFERENCE_CORRECTNESS.tolist(),

@@ -40,10 +40,12 @@ are those of the table: for each method the coefficient whose mean correctness a
 </div>
 </div>
 <h3>At the matched correctness</h3>
-<div class="scroll" tabindex="0"><table id="tradeoff-matched"></table></div>
+<div class="scroll" tabindex="0" role="region" aria-label="At the matched correctness">
+<table id="tradeoff-matched"></table></div>
 <p class="note">*: more than {MARKED:g} away from the match, so not to be compared.</p>
 <details><summary>Every point as a table</summary>
-<div class="scroll" tabindex="0"><table id="tradeoff-points"></table></div></details>
+<div class="scroll" tabindex="0" role="region" aria-label="Every point">
+<table id="tradeoff-points"></table></div></details>
 """
     data = {
         "steps": steps,

@@ -25,6 +25,22 @@ def controlled_experiment() -> pd.DataFrame:
     return pd.concat([reference, table], ignore_index=True)
 
 
+def questions_asked() -> pd.DataFrame:
+    """Two questions that are trained on and one held out, before training and at two steps of two runs of a seed."""
+    measured = [
+        ("base", 0.0, 0, 0.2, 6, 0.0), ("none", 0.0, 8, 0.8, 7, 2.0), ("none", 0.0, 16, 0.96, 4, 3.0),
+        ("cokl", 0.03, 8, 0.7, 10, 0.5), ("cokl", 0.03, 16, 0.82, 8, 0.6),
+    ]  # fmt: skip
+    return pd.DataFrame(
+        [
+            {"seed": 0, "method": method, "beta": beta, "step": step, "question": f"{number}", "held_out": number == 2,
+             "right": right + (0.01, -0.01, -0.2)[number], "different": different + (1, 0, -3)[number],
+             "different_of_32": 3, "entropy": 1, "cached_kl": kl}
+            for method, beta, step, right, different, kl in measured for number in range(3)
+        ]
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="session")
 def results(tmp_path_factory) -> Path:
     """A sweep, a lab, a checked claim and an LLM experiment, as their commands leave them."""
@@ -56,6 +72,10 @@ def results(tmp_path_factory) -> Path:
     dynamics = scores[["model", "method", "math_val", "chat_val"]]
     pd.concat([dynamics.assign(step=step) for step in (0, 25, 50)]).to_csv(llm / "dynamics.csv", index=False)
     (llm / "config.json").write_text("{}")
+    demo = root / "demo"
+    demo.mkdir()
+    questions_asked().to_csv(demo / "RUNS.csv", index=False)
+    (demo / "config.json").write_text("{}")
     return root
 
 

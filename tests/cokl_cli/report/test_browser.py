@@ -210,6 +210,68 @@ def check_enlarged(page: Page) -> None:
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+STOP = """() => {
+    const one = document.activeElement, box = one.getBoundingClientRect(), look = getComputedStyle(one);
+    if (one === document.body) return null;
+    const before = window.walked?.getBoundingClientRect();  // now: the focus may have scrolled a list
+    window.walked = one;
+    return {
+        number: [...document.querySelectorAll("*")].indexOf(one), kind: one.tagName, html: one.outerHTML.slice(0, 80),
+        name: one.getAttribute("aria-label") || one.labels?.[0]?.textContent ||
+            (one.tagName === "DIV" ? "" : one.textContent),
+        onwards: !before || box.bottom > before.top || box.left >= before.right,
+        seen: box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth,
+        ring: look.outlineStyle === "none" ? 0 : parseFloat(look.outlineWidth), colour: look.outlineColor,
+    };
+}"""
+"""What has the focus: its place among all elements and on the page, what it is called, and the ring around it."""
+
+
+def check_keyboard(page: Page) -> None:
+    """By Tab alone each thing that can be used is reached once, in reading order, seen and called by a name. Enter
+    folds and hides, arrows move a slider, and its spoken value is the one beside it.
+    """
+    page.set_viewport_size({"width": 1000, "height": 800})  # where figures can be enlarged
+    usable = """[...document.querySelectorAll("input, select, button, summary, a[href]")]
+        .filter(one => one.checkVisibility()).map(one => [...document.querySelectorAll("*")].indexOf(one))"""
+    expected: list[int] = page.evaluate(usable)
+    ground = luminance(numbers(page.evaluate("getComputedStyle(document.body).backgroundColor")))
+    stops, moved, pressed = [], 0, 0
+    page.keyboard.press("Tab")
+    while (stop := page.evaluate(STOP)) is not None:
+        assert len(stops) < 300, "the focus goes in a circle"
+        assert stop["seen"], stop
+        assert stop["ring"] >= 2, stop
+        assert (max(luminance(numbers(stop["colour"])), ground) + 0.05) / (
+            min(luminance(numbers(stop["colour"])), ground) + 0.05
+        ) >= 3, stop
+        assert stop["name"].strip(), stop
+        assert stop["onwards"], stop
+        stops.append(stop)
+        focused = page.locator(":focus")
+        if focused.get_attribute("type") == "range":
+            said = focused.get_attribute("aria-valuetext")
+            page.keyboard.press("ArrowLeft")
+            now = focused.get_attribute("aria-valuetext")
+            assert now != said, stop
+            assert now == page.locator(f"#{focused.get_attribute('id')}-value").text_content()
+            moved += 1
+        elif stop["kind"] == "SUMMARY" or focused.get_attribute("data-hides"):
+            state = (
+                "one => one.tagName === 'SUMMARY' ? String(one.parentElement.open) : one.getAttribute('aria-pressed')"
+            )
+            was = focused.evaluate(state)
+            page.keyboard.press("Enter")
+            assert focused.evaluate(state) != was, stop
+            page.keyboard.press("Enter")
+            assert focused.evaluate(state) == was, stop
+            pressed += 1
+        page.keyboard.press("Tab")
+    assert [stop["number"] for stop in stops if stop["kind"] != "DIV"] == expected
+    assert moved == page.locator("input[type=range]").count() == 4
+    assert pressed == page.locator("[data-hides], summary:visible").count() > 10
+
+
 CHECKS: dict[Callable[[Page], None], tuple[str, str]] = {
     check_steps: ("steps[Number(stepInput.value)]", "steps.at(-1)"),
     check_matched: ("far(s) < far(best) ? s : best", "far(s) > far(best) ? s : best"),
@@ -218,6 +280,7 @@ CHECKS: dict[Callable[[Page], None], tuple[str, str]] = {
     check_sliders: ('input.setAttribute("aria-valuetext", words);', ""),
     check_values: ("const NEAR = 14;", "const NEAR = 0;"),
     check_legend: ("  hide(withLegend(element));", ""),
+    check_keyboard: (":focus-visible { outline: 3px solid", ":focus-visible { outline: 0 solid"),
     check_csv: ("keys.map(key => s[key][i])", "keys.map(key => s[key][0])"),
     check_print: ("for (const one of opened) one.open = true;", ""),
     check_enlarged: (".large .plot, .large .picture { width: 64rem; max-width: none; }", ""),
@@ -249,7 +312,7 @@ def test_every_plot_is_drawn_without_a_word_in_the_console_or_a_request(window, 
     said: list[str] = []
     page = opened(report, said, **window)
     assert page.locator(".plot").count() == page.locator(".plot > svg").count() == 3
-    assert page.locator(".picture").count() == 5
+    assert page.locator(".picture").count() == 6
     assert said == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -124,14 +124,38 @@ def test_the_page_opens_with_each_answer_then_claims_and_says_what_made_it(repor
     opening = text.partition('<section id="claims">')[0]
     for name, folders in finished(results).items():
         assert opening.count(sources()[name].answer(folders[0])) == 1, name
-    assert re.findall('<section id="(.*?)">', text) == ["headline", "claims", "tradeoff", "sweep", "shift", "llm",
-                                                        "optima", "cokl"]  # fmt: skip
+    assert re.findall('<section id="(.*?)">', text) == ["headline", "claims", "tradeoff", "sweep", "shift",
+                                                        "open-questions", "llm", "optima", "cokl"]  # fmt: skip
     assert "<td>0.0.9</td><td>0123456789ab-dirty</td><td>2026-11-29</td>" in opening
     for target in re.findall('<a href="#([a-z-]+)"', opening):
         assert text.count(f'id="{target}"') == 1
     (documentation,) = re.findall('<a href="(.*?)">Documentation</a>', opening)
     assert (report.parent / documentation).is_file()
     assert re.search(r"Made by cokl \d+\.\d+\.\d+, commit [0-9a-f]{12}(-dirty)?, on 20\d\d-\d\d-\d\d\.", opening)
+
+
+def test_the_demos_answer_is_the_mean_over_trained_questions_and_its_picture_has_every_run(report: Path):
+    text = html.unescape(report.read_text(encoding="utf-8"))
+    section = text.partition('<section id="open-questions">')[2].partition("</section>")[0]
+    assert (
+        "Before training 20 % right with 6.5 different right answers. "
+        "CoKL at 0.03 ends at 82 % right with 8.5 different "
+        "right answers; Plain RL ends at 96 % right with 4.5 different right answers."
+    ) in section
+    assert {"base", "none", "cokl"} == set(re.findall('data-method="(.*?)"', section))
+    assert re.findall('data-said="(CoKL.*?)"', section) == [
+        "CoKL, Correctness, training questions 0.82, Different right answers of 64 8.5",
+        "CoKL, Correctness, training questions 0.82, KL among cached right answers [nats] 0.6",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("seed,method\n0,none\n", "lacks the column 'beta'"), ("", "cannot be read")]
+)
+def test_runs_of_open_questions_that_are_none_are_one_line(text, said, tmp_path: Path):
+    (tmp_path / "RUNS.csv").write_text(text)
+    with pytest.raises(InputError, match=said):
+        page.write(tmp_path, tmp_path / "page.html")
 
 
 def test_results_without_a_chat_set_have_a_page(tmp_path: Path):
