@@ -135,6 +135,11 @@ def test_what_is_said_of_seed_101_is_its_runs():
     assert end["right"].nsmallest(2).index.tolist() == [("correct_forward_kl", 0.01), ("cokl", 0.01)]
 
 
+def mean_and_half_width(values: np.ndarray) -> tuple[float, float]:
+    half = stats.t.ppf(0.975, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
+    return float(values.mean()), float(half)
+
+
 def test_what_is_said_of_the_planned_runs_is_what_they_show_by_the_rule():
     planned = [range(30, 35), range(40, 45)]
     there = {
@@ -151,14 +156,18 @@ def test_what_is_said_of_the_planned_runs_is_what_they_show_by_the_rule():
     apart, claimed = [], []
     for name in COMPARED[1:3]:
         values = there["cokl"] - there[name]
-        half = stats.t.ppf(0.975, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
-        apart += [f"{round(values.mean(), 1) + 0.0:.1f}", f"{half:.1f}"]
+        half = mean_and_half_width(values.ravel())[1]
+        apart += [f"{values.mean():.2f}", f"{half:.2f}"]
         first, second = values.mean(axis=1)
         claimed.append(first * second > 0 and abs(values.mean()) > half)
     differences = r"CoKL minus replay is (\S+) ± (\S+), CoKL minus reverse KL (\S+) ± (\S+);"
     assert re.findall(differences, words) == [tuple(apart)]
     headline = "**CoKL was told apart neither from replay nor from reverse KL, in two runs of five seeds each.**"
     assert (headline in words) == (not any(claimed))
+    replay = (there["cokl"] - there["correct_forward_kl"]).tolist()
+    alone = [mean_and_half_width(np.array(of_run)) for of_run in replay]
+    told = r"the second run alone has (\S+) ± (\S+), the first (\S+) ± (\S+)\."
+    assert re.findall(told, words) == [tuple(f"{value:.2f}" for run in reversed(alone) for value in run)]
     readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
     told = r"CoKL minus replay is (\S+) ± (\S+) different right answers of 64, CoKL minus reverse KL (\S+) ± (\S+)"
     assert re.findall(told, readme) == [tuple(apart)]
