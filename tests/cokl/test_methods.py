@@ -192,8 +192,12 @@ BAD_WEIGHTS = {
 def test_weights_of_ones_own_that_would_train_something_else_are_a_line(name, monkeypatch):
     """Broadcast or multiplied by NaN they made a loss, and NaN was blamed on beta."""
     made, message = BAD_WEIGHTS[name]
-    own = {"name": "mine", "label": "Mine", "streams": ("rollout",)}
-    own["surrogate_weights"] = lambda self, reference, rollout, config: made(reference, rollout)
+    own = {
+        "name": "mine",
+        "label": "Mine",
+        "streams": ("rollout",),
+        "surrogate_weights": lambda self, reference, rollout, config: made(reference, rollout),
+    }
     monkeypatch.setitem(regularizers._registry, "mine", type("Mine", (regularizers.Regularizer,), own)())
     rollout = groups(1)
     rollout = ResponseGroups(rollout.log_probs, torch.cat([torch.zeros(1, 4), CORRECT.expand(4, 4)]))

@@ -200,8 +200,9 @@ def test_a_lab_refuses_what_does_not_train_before_it_makes_its_folder(lab: str, 
 
 def test_a_closed_form_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch):
     registered(monkeypatch, "mine", RIGHT["alpha"])
-    closed = type(regularizers.get("mine"))
-    closed.logit_gradient = lambda self, policy, reference: policy.probs @ reference.probs
+    monkeypatch.setattr(
+        type(regularizers.get("mine")), "logit_gradient", lambda self, policy, reference: policy.probs @ reference.probs
+    )
     with pytest.raises(InputError, match=r"^mine: RuntimeError in its logit_gradient at an ordinary policy: "):
         require_trainable("mine")
 

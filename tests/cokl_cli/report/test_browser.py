@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -236,7 +237,8 @@ def check_keyboard(page: Page) -> None:
         .filter(one => one.checkVisibility()).map(one => [...document.querySelectorAll("*")].indexOf(one))"""
     expected: list[int] = page.evaluate(usable)
     ground = luminance(numbers(page.evaluate("getComputedStyle(document.body).backgroundColor")))
-    stops, moved, pressed = [], 0, 0
+    stops: list[dict[str, Any]] = []
+    moved, pressed = 0, 0
     page.keyboard.press("Tab")
     while (stop := page.evaluate(STOP)) is not None:
         assert len(stops) < 300, "the focus goes in a circle"
