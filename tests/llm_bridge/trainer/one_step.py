@@ -182,8 +182,9 @@ class Workers:
         self.keys: list[list[str]] = []
         self.said = [folder / f"rank-{rank}.txt" for rank in range(1, ranks)]
         start = torch.multiprocessing.get_context("spawn").Process
-        self.others = [start(target=_serve, args=(folder, rank, ranks, lora)) for rank in range(1, ranks)]
-        for process in self.others:
+        self.others = [start(target=_serve, args=(folder, rank, ranks, lora), daemon=True) for rank in range(1, ranks)]
+        for process, said in zip(self.others, self.said, strict=True):
+            said.touch()
             process.start()
         with self._told_by_ranks():
             self.rank = Rank(folder, 0, ranks, lora)
@@ -253,8 +254,8 @@ class Workers:
 def _serve(folder: Path, rank: int, ranks: int, lora: bool) -> None:
     """A rank other than the first. Its output is in a file, with the stacks of a crash in native code.
 
-    Where it fails, gloo's threads end before the interpreter does: PyTorch frees tensors in them, and crashes if Python
-    is no longer there (pytorch/pytorch#190489). Such a crash would hide the failure.
+    It leaves the group where it fails too. PyTorch's gloo frees tensors in threads of its own, which outlive even that,
+    and may crash if one is still at work while the interpreter ends (pytorch/pytorch#190489).
     """
     with (folder / f"rank-{rank}.txt").open("w") as file:
         for stream in (1, 2):
@@ -279,9 +280,13 @@ def _serve(folder: Path, rank: int, ranks: int, lora: bool) -> None:
 def started(folder: Path, ranks: int = 1, lora: bool = False) -> Iterator[Step]:
     """A step whose ranks end with the block, in an environment that later tests do not inherit."""
     with patch.dict(os.environ):
-        step = Step(folder, ranks, lora)
-        yield step
-        step.workers.close()
+        try:
+            step = Step(folder, ranks, lora)
+            yield step
+            step.workers.close()
+        finally:
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
 
 
 def make_buffer(folder: Path, name: str, verdicts: Sequence[Sequence[int]]) -> Buffer:
