@@ -211,8 +211,11 @@ class Workers:
         return found
 
     def _shares(self, batch: KVBatchMeta) -> list[Share]:
-        fields, told = batch.fields or list(self.queue[batch.keys[0]]), batch.extra_info | self.told
+        """In micro-batches that tear groups apart, more of them for more rows; a pass costs by the micro-batch."""
         parts = [keys.tolist() for keys in np.array_split(batch.keys, self.ranks)]
+        size = max(size for size in (4, 8, 12) if len(parts[0]) % size == 0)
+        fields, told = batch.fields or list(self.queue[batch.keys[0]]), batch.extra_info
+        told = told | {"micro_batch_size_per_gpu": size} | self.told
         return [Share(Queue({key: self.queue[key] for key in keys}), fields, told) for keys in parts]
 
     def reset(self) -> None:
@@ -394,8 +397,7 @@ class Step:
         self.workers.reset()
         ranks = f"trainer.n_gpus_per_node={self.workers.ranks}"
         trainer = CoKLTrainer(configuration(self.folder, ranks, *overrides))
-        size = trainer.config.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu
-        self.workers.told = {"micro_batch_size_per_gpu": size} | told
+        self.workers.told = told
         trainer.actor_rollout_wg, trainer.global_steps, trainer.total_training_steps = self.workers, self.number, 5
         trainer.tokenizer = Tokenizer()
         trainer.train_dataloader, trainer.train_dataloader_it = [self._prompts(0), self._prompts(RL_PROMPTS)], None

@@ -59,7 +59,7 @@ def differences(step, method: str, mode: str, setting: str = "", micro_batch: in
         f"{ACTOR}.loss_scale_factor=10",
         f"{ACTOR}.ppo_micro_batch_size_per_gpu={micro_batch}",
         *options,
-        **told,
+        **{"micro_batch_size_per_gpu": micro_batch} | told,
     )
     assert metrics.get("actor/pg_clipfrac", 0) == metrics.get("actor/pg_clipfrac_lower", 0) == 0
     oracle = oracle | {"aggregation": mode}
