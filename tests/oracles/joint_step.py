@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tests.oracles.sampled import opened, surrogate_weights
+
 
 @dataclass(frozen=True)
 class Row:
@@ -31,19 +33,21 @@ def loss(
     beta: float,
     epsilon_is: float,
     clip: float,
+    reference: Callable[[Row], Tensor],
+    method: str = "cokl",
     lengths: str = "token-sum",
     aggregation: str = "seq-mean-token-mean",
     estimator: str = "grpo",
     kl: float = 0.0,
-    reference: Callable[[Row], Tensor] | None = None,
     entropy: float = 0.0,
     entropies: Callable[[Row], Tensor] | None = None,
     factors: Callable[[Row], Tensor] | None = None,
 ) -> Tensor:
-    """GRPO (Eq. 4) on the RL rows plus beta times CoKL's surrogate (Eqs. 11 to 17) on the others.
+    """GRPO (Eq. 4) on the RL rows plus a method's surrogate (Eqs. 11 to 17 and 20) on the others.
 
     now, sampled, reference: token log-probabilities of a row under the current policy, the one that sampled, and the
-    reference, (T,). aggregation: of the GRPO loss over tokens and responses, by VeRL's names; a scale of 10 goes with
+    reference, (T,). method: a regularizer's name, or one with "_floor" behind it, which beta does not scale.
+    aggregation: of the GRPO loss over tokens and responses, by VeRL's names; a scale of 10 goes with
     seq-mean-token-sum-norm. estimator: of the advantages, "grpo", "rloo" or "reinforce_plus_plus". kl: coefficient of
     the KL to the reference on the RL rows, Schulman's third estimator, averaged as the loss is. entropy: coefficient of
     the policy's entropy at each token of the RL rows, `entropies`, (T,) with a graph, averaged likewise. factors: (T,),
@@ -55,45 +59,43 @@ def loss(
     total = torch.zeros((), dtype=torch.float64)
     rl_rows = sum(row.stream == "rl" for row in rows)
     rl_tokens = sum(len(row.response) for row in rows if row.stream == "rl")
-    prompts = len({row.group for row in rows if row.stream != "rl"})
-    for (stream, _), members in groups.items():
-        if stream == "rl":
-            for place, row in enumerate(members):
-                others = [other.reward for other in members[:place] + members[place + 1 :]]
-                advantage = _advantage(estimator, row.reward, others, [row for row in rows if row.stream == "rl"])
-                ratio = (now(row) - sampled(row)).exp()
-                clipped = torch.minimum(torch.maximum(ratio, torch.tensor(1 - clip)), torch.tensor(1 + clip))
-                gained = torch.minimum(ratio * advantage, clipped * advantage)
-                if factors is not None:
-                    gained = gained * factors(row)
-                if entropies is not None:
-                    gained = gained + entropy * entropies(row)
-                if reference is not None:
-                    log_ratio = reference(row) - now(row)
-                    gained = gained - kl * (log_ratio.exp() - log_ratio - 1)
-                total = (
-                    total
-                    - {
-                        "token-mean": gained.sum() / rl_tokens,
-                        "token-sum": gained.sum(),
-                        "seq-mean-token-mean": gained.mean() / rl_rows,
-                        "seq-mean-token-sum": gained.sum() / rl_rows,
-                        "seq-mean-token-sum-norm": gained.sum() / rl_rows / 10,
-                    }[aggregation]
-                )
-            continue
-        correct = [row for row in members if row.reward == 1]
-        shares = []
-        for row in correct:
-            difference = float((now(row) - sampled(row)).detach().sum())
-            clipped_ratio = min(max(math.exp(difference), 1 - epsilon_is), 1 + epsilon_is)
-            shares.append(1.0 if stream == "reference" else clipped_ratio)
-        for row, share in zip(correct, shares, strict=True):
-            log_likelihood = now(row).sum()
-            if lengths == "token-mean":
-                log_likelihood = log_likelihood / len(row.response)
-            sign = -1 if stream == "reference" else 1
-            total = total + sign * beta * share / sum(shares) * log_likelihood / prompts
+    rl_groups = [members for (stream, _), members in groups.items() if stream == "rl"]
+    for members in rl_groups:
+        for place, row in enumerate(members):
+            others = [other.reward for other in members[:place] + members[place + 1 :]]
+            advantage = _advantage(estimator, row.reward, others, [row for row in rows if row.stream == "rl"])
+            ratio = (now(row) - sampled(row)).exp()
+            clipped = torch.minimum(torch.maximum(ratio, torch.tensor(1 - clip)), torch.tensor(1 + clip))
+            gained = torch.minimum(ratio * advantage, clipped * advantage)
+            if factors is not None:
+                gained = gained * factors(row)
+            if entropies is not None:
+                gained = gained + entropy * entropies(row)
+            if kl:
+                log_ratio = reference(row) - now(row)
+                gained = gained - kl * (log_ratio.exp() - log_ratio - 1)
+            total = (
+                total
+                - {
+                    "token-mean": gained.sum() / rl_tokens,
+                    "token-sum": gained.sum(),
+                    "seq-mean-token-mean": gained.mean() / rl_rows,
+                    "seq-mean-token-sum": gained.sum() / rl_rows,
+                    "seq-mean-token-sum-norm": gained.sum() / rl_rows / 10,
+                }[aggregation]
+            )
+    named = {row.group: None for row in rows if row.stream != "rl"}
+    asked = [(groups.get(("reference", name), []), groups.get(("rollout", name), [])) for name in named]
+    verdicts = [[[row.reward for row in members] for members in pair] for pair in asked]
+    gate = opened([cached for cached, _ in verdicts], [fresh for _, fresh in verdicts]) if "_floor" in method else 0.0
+    for (cached, fresh), (right_before, right) in zip(asked, verdicts, strict=True):
+        sums = [[float(told(row).detach().sum()) for row in fresh] for told in (now, sampled, reference)]
+        weights = surrogate_weights(method.removesuffix("_floor"), right_before, right, *sums, epsilon_is)
+        pull = [-gate * verdict / len(cached) for verdict in right_before]  # Eq. 20
+        on_cached = [beta * weight + floor for weight, floor in zip(weights[0], pull, strict=True)]
+        for row, weight in zip([*cached, *fresh], [*on_cached, *(beta * weight for weight in weights[1])], strict=True):
+            tokens = len(row.response) if lengths == "token-mean" else 1
+            total = total + weight * now(row).sum() / tokens / len(asked)
     return total
 
 

@@ -40,6 +40,50 @@ def score_function(costs: Floats, ratios: Floats) -> list[float]:
     return weights
 
 
+def surrogate_weights(
+    method: str,
+    cached: Floats,
+    fresh: Floats,
+    now: Floats,
+    before: Floats,
+    of_start: Floats,
+    epsilon_is: float,
+) -> tuple[list[float], list[float]]:
+    """Weights on one prompt's cached and fresh log-likelihoods: Eqs. 12 and 17, and the other regularizers'.
+
+    cached, fresh: verdicts. now, before, of_start: the fresh responses' log-likelihoods under the policy, under the one
+    that sampled them and under the reference.
+    """
+    on_cached, on_fresh = [0.0] * len(cached), [0.0] * len(fresh)
+    ratios, shares = clipped_ratios(now, before, epsilon_is), gamma(now, before, fresh, epsilon_is)
+    log_ratios = [current - start for current, start in zip(now, of_start, strict=True)]
+    if method in ("cokl", "correct_forward_kl"):
+        on_cached = [-weight for weight in self_normalised(cached)]
+    if method in ("cokl", "cokl_without_term1"):
+        on_fresh = shares
+    if method == "forward_kl":
+        on_cached = [-1 / len(cached)] * len(cached)
+    if method == "reverse_kl":
+        on_fresh = score_function(log_ratios, ratios)
+    if method == "entropy":
+        on_fresh = score_function(now, ratios)
+    if method == "jensen_shannon":
+        on_fresh = score_function([0.5 * math.log(2 / (1 + math.exp(-ratio))) for ratio in log_ratios], ratios)
+    if method == "correct_reverse_kl":
+        for one, share in enumerate(shares):
+            others = [place for place in range(len(fresh)) if place != one and shares[place]]
+            if share and others:
+                mean = sum(shares[k] * log_ratios[k] for k in others) / sum(shares[k] for k in others)
+                on_fresh[one] = share * (log_ratios[one] - mean)
+    return on_cached, on_fresh
+
+
+def opened(cached: Sequence[Floats], fresh: Sequence[Floats]) -> float:
+    """The gate of Eq. 19: how far the fresh responses' correctness is below the cached ones', over a step's prompts."""
+    before, now = (statistics.mean(verdict for group in groups for verdict in group) for groups in (cached, fresh))
+    return max(before - now, 0.0)
+
+
 def advantages(rewards: Floats, epsilon: float, unbiased_std: bool) -> list[float]:
     """Group-normalised advantages (Eq. 1)."""
     size = len(rewards)

@@ -5,7 +5,6 @@ Log-probabilities are scalar tensors that carry a gradient; weights and advantag
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,30 +58,15 @@ def surrogate(
     """Eq. 17 of one prompt and its counterparts for the other regularizers."""
     now = [log_probs[action].item() for action in fresh]
     then = [behavior[action].item() for action in fresh]
-    ratios = sampled.clipped_ratios(now, then, epsilon_is)
-    rewards = [float(correct[action]) for action in fresh]
-    gamma = sampled.gamma(now, then, rewards, epsilon_is)
-    log_ratios = [current - float(reference[action]) for current, action in zip(now, fresh, strict=True)]
-    alpha = sampled.self_normalised([float(correct[action]) for action in cached])
-    on_cached, on_fresh = [0.0] * len(cached), [0.0] * len(fresh)
-    if method in ("cokl", "correct_forward_kl"):
-        on_cached = [-weight for weight in alpha]
-    if method in ("cokl", "cokl_without_term1"):
-        on_fresh = gamma
-    if method == "forward_kl":
-        on_cached = [-1 / len(cached)] * len(cached)
-    if method == "reverse_kl":
-        on_fresh = sampled.score_function(log_ratios, ratios)
-    if method == "entropy":
-        on_fresh = sampled.score_function(now, ratios)
-    if method == "jensen_shannon":
-        costs = [0.5 * math.log(2 / (1 + math.exp(-log_ratio))) for log_ratio in log_ratios]
-        on_fresh = sampled.score_function(costs, ratios)
-    if method == "correct_reverse_kl" and sum(rewards) > 1:
-        for j, weight in enumerate(gamma):
-            others = [k for k in range(len(fresh)) if k != j]
-            mean = sum(gamma[k] * log_ratios[k] for k in others) / max(sum(gamma[k] for k in others), 1e-12)
-            on_fresh[j] = weight * (log_ratios[j] - mean)
+    on_cached, on_fresh = sampled.surrogate_weights(
+        method,
+        [float(correct[action]) for action in cached],
+        [float(correct[action]) for action in fresh],
+        now,
+        then,
+        [float(reference[action]) for action in fresh],
+        epsilon_is,
+    )
     terms = [
         weight * log_probs[action]
         for weights, actions in ((on_cached, cached), (on_fresh, fresh))

@@ -14,6 +14,7 @@ pytest.importorskip("trl")  # in a folder of its own: with a current TRL beside 
 from cokl import methods, regularizers
 from cokl.support.errors import InputError
 from llm_bridge.buffer.buffer import Buffer, model_fingerprint
+from tests.oracles.sampled import opened
 from tests.trl import world
 
 pytestmark = pytest.mark.trl
@@ -86,7 +87,7 @@ def test_the_gradient_over_accumulated_micro_batches_is_the_definitions(root, me
         groups, fresh = drawn(root, prompts), split(responses)
         assert error(record, number, number, groups, fresh, method, world.twin(root, trainer)) < TOLERANCE
         verdicts = [[world.is_right(ids) for ids in answers] for answers in fresh]
-        gates.append(world.opened([group.rewards.tolist() for group in groups], verdicts))
+        gates.append(opened([group.rewards.tolist() for group in groups], verdicts))
     assert any(gates) or not floor
 
 

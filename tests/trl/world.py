@@ -8,9 +8,7 @@ at a time.
 from __future__ import annotations
 
 import copy
-import math
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,70 +153,6 @@ def token_log_probs(model: Any, prompt: Sequence[int], response: Sequence[int]) 
     return logits.log_softmax(-1).gather(-1, torch.tensor(response)[:, None])[:, 0]
 
 
-Weigh = Callable[..., tuple[list[float], list[float]]]
-"""From one prompt's cached and fresh verdicts, and its fresh log-likelihoods now, when sampled and under the reference:
-the weights on cached and on fresh log-likelihoods."""
-
-
-def _correct(values: Sequence[float], sign: float) -> list[float]:
-    return [sign * share for share in definitions.self_normalised(values)]
-
-
-def _score(costs: Sequence[float], now: Sequence[float], before: Sequence[float]) -> list[float]:
-    return definitions.score_function(costs, definitions.clipped_ratios(now, before, 0.2))
-
-
-def _correct_reverse_kl(
-    fresh: Sequence[float], now: Sequence[float], before: Sequence[float], of_start: Sequence[float]
-) -> list[float]:
-    """Of each right answer its share, times its log-ratio less the mean of the other right ones'."""
-    shares, weights = definitions.gamma(now, before, fresh, 0.2), [0.0] * len(fresh)
-    for one, share in enumerate(shares):
-        others = [place for place in range(len(fresh)) if place != one and shares[place]]
-        if share and others:
-            mean = sum(shares[k] * (now[k] - of_start[k]) for k in others) / sum(shares[k] for k in others)
-            weights[one] = share * (now[one] - of_start[one] - mean)
-    return weights
-
-
-def _half_log_of_mixture(now: Sequence[float], of_start: Sequence[float]) -> list[float]:
-    """Jensen-Shannon's cost, log(pi / m) / 2."""
-    return [0.5 * math.log(2 / (1 + math.exp(b - a))) for a, b in zip(now, of_start, strict=True)]
-
-
-DEFINITIONS: dict[str, Weigh] = {
-    "correct_forward_kl": lambda cached, fresh, now, before, of_start: (_correct(cached, -1), [0.0] * len(fresh)),
-    "forward_kl": lambda cached, fresh, now, before, of_start: ([-1 / len(cached)] * len(cached), [0.0] * len(fresh)),
-    "cokl_without_term1": lambda cached, fresh, now, before, of_start: (
-        [0.0] * len(cached),
-        definitions.gamma(now, before, fresh, 0.2),
-    ),
-    "cokl": lambda cached, fresh, now, before, of_start: (
-        _correct(cached, -1),
-        definitions.gamma(now, before, fresh, 0.2),
-    ),
-    "reverse_kl": lambda cached, fresh, now, before, of_start: (
-        [0.0] * len(cached),
-        _score([a - b for a, b in zip(now, of_start, strict=True)], now, before),
-    ),
-    "entropy": lambda cached, fresh, now, before, of_start: ([0.0] * len(cached), _score(now, now, before)),
-    "jensen_shannon": lambda cached, fresh, now, before, of_start: (
-        [0.0] * len(cached),
-        _score(_half_log_of_mixture(now, of_start), now, before),
-    ),
-    "correct_reverse_kl": lambda cached, fresh, now, before, of_start: (
-        [0.0] * len(cached),
-        _correct_reverse_kl(fresh, now, before, of_start),
-    ),
-}
-
-
-def opened(cached: Sequence[Sequence[float]], fresh: Sequence[Sequence[float]]) -> float:
-    """The gate of Eq. 19: how far the fresh answers' correctness is below the cached ones', over a step's prompts."""
-    before, now = (statistics.mean(verdict for group in groups for verdict in group) for groups in (cached, fresh))
-    return max(before - now, 0.0)
-
-
 def twin(root: Path, trainer: CoKLGRPOTrainer | None = None) -> Any:
     """The model in float64, with the trainer's adapters, loaded anew: TRL changes the forward pass of its own."""
     from peft import get_peft_model
@@ -258,7 +192,9 @@ def expected(
         for weights in (generated, start)
     )
     verdicts = [[float(is_right(ids)) for ids in responses] for responses in fresh]
-    gate = opened([group.rewards.tolist() for group in groups], verdicts) if method.endswith("_floor") else 0.0
+    gate = (
+        definitions.opened([group.rewards.tolist() for group in groups], verdicts) if method.endswith("_floor") else 0.0
+    )
     model.load_state_dict(step.weights)
     total, added = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for (prompt, ids, advantage), past in zip(step.rl, old, strict=True):
@@ -272,8 +208,8 @@ def expected(
         ]
         rows = [(token_log_probs(model, prompts[place], ids), len(ids)) for ids in responses]
         now, right_before = [float(row.detach().sum()) for row, _ in rows], group.rewards.tolist()
-        weigh = DEFINITIONS[method.removesuffix("_floor")]
-        weights = weigh(right_before, verdicts[place], now, before[place], reference[place])
+        values = right_before, verdicts[place], now, before[place], reference[place]
+        weights = definitions.surrogate_weights(method.removesuffix("_floor"), *values, 0.2)
         pull = [-gate * verdict / len(right_before) for verdict in right_before] + [0.0] * len(rows)  # Eq. 20
         for (row, tokens), weight, of_floor in zip([*cached, *rows], [*weights[0], *weights[1]], pull, strict=True):
             mean = tokens if length == "token-mean" else 1

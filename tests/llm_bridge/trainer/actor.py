@@ -1,10 +1,33 @@
-"""VeRL's training worker in this process, on a CPU, without Ray: what an actor update is."""
+"""VeRL's training worker in this process, on a CPU, without Ray, and a tiny model for it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 from typing import Any
+
+import torch
+
+VOCABULARY = 32
+
+
+def make_model(folder: Path) -> None:
+    """A Qwen3 transformer of random weights, large enough to tell tokens apart."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        initializer_range=0.3,
+        tie_word_embeddings=False,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
 
 
 def meeting_place(folder: Path) -> str:
@@ -56,24 +79,3 @@ def training_worker(folder: Path, rank: int, ranks: int, **changes: Any) -> Any:
     )
     worker.reset()
     return worker
-
-
-def update_settings(rows: int, micro_batch: int) -> dict[str, Any]:
-    """What VeRL's trainer sends along with a mini-batch of `rows` rows over all ranks, for `assign_non_tensor`."""
-    return {
-        "calculate_entropy": False,
-        "global_batch_size": rows,
-        "mini_batch_size": rows,
-        "epochs": 1,
-        "seed": 0,
-        "dataloader_kwargs": {"shuffle": False},
-        "temperature": 1.0,
-        "micro_batch_size_per_gpu": micro_batch,
-    }
-
-
-def actor_config(**changes: Any) -> Any:
-    """VeRL's actor configuration, which its losses read."""
-    from verl.workers.config import FSDPActorConfig
-
-    return FSDPActorConfig(strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=1, **changes)

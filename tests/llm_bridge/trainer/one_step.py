@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import faulthandler
 import functools
 import os
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -42,11 +43,16 @@ from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.agent_loop import CachedResponseLoop
 from llm_bridge.trainer.core import CoKLTrainer
 from llm_bridge.trainer.settings import RegularizationSettings
-from tests.llm_bridge.trainer.actor import meeting_place, training_worker
-from tests.llm_bridge.trainer.gradients import make_model
+from tests.llm_bridge.trainer.actor import VOCABULARY, make_model, meeting_place, training_worker
+from tests.oracles import joint_step
 from tests.oracles.joint_step import Row
 
-VOCABULARY, LONGEST = 32, 3
+AGREES, DIFFERS = 1e-5, 1e-3
+"""Relative errors of a gradient: at most without a bug, and at least with one."""
+MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
+ACTOR = "actor_rollout_ref.actor"
+LORA = {"lora_rank": 4, "lora_alpha": 8}
+LONGEST = 3
 RL_PROMPTS, KL_PROMPTS, CACHED, FRESH = 4, 4, 4, 4
 BETA, EPSILON_IS, CLIP = 0.7, 0.2, 0.2
 DISPLACEMENT = 0.02
@@ -93,54 +99,38 @@ class Tokenizer:
         return " ".join(map(str, ids))
 
 
-class Workers:
-    """The worker group of one rank: the actor, whose gradients are kept."""
+class Rank:
+    """A rank of the worker group: the actor, whose gradients are kept."""
 
-    _dispatch_info = {"actor": [0]}  # noqa: RUF012  as VeRL has it
-
-    def __init__(self, folder: Path, queue: Queue) -> None:
-        torch.distributed.init_process_group("cpu:gloo", meeting_place(folder), rank=0, world_size=1)
-        self.worker, self.queue = training_worker(folder, 0, 1), queue
+    def __init__(self, folder: Path, rank: int, ranks: int, lora: bool) -> None:
+        torch.distributed.init_process_group("cpu:gloo", meeting_place(folder), rank=rank, world_size=ranks)
+        self.worker = training_worker(folder, rank, ranks, **(LORA if lora else {}))
         self.worker.engine.optimizer_step, self.worker.engine.disable_adapter = self._look, self._reference
         self.gradients: list[torch.Tensor] = []
-        self.keys: list[list[str]] = []
-        self.start = [parameter.detach().clone() for parameter in self.worker.engine.module.parameters()]
+        self.start = [parameter.detach().clone() for parameter in self._trained()]
+
+    def _trained(self) -> list[Any]:
+        return [parameter for parameter in self.worker.engine.module.parameters() if parameter.requires_grad]
+
+    def parameters(self) -> list[torch.Tensor]:
+        """What is trained, whole."""
+        return [parameter.full_tensor().detach().clone() for parameter in self._trained()]
 
     def reset(self) -> None:
-        self.gradients, self.keys = [], []
-        for parameter, start in zip(self.worker.engine.module.parameters(), self.start, strict=True):
+        self.gradients = []
+        for parameter, start in zip(self._trained(), self.start, strict=True):
             parameter.data.copy_(start)
 
     def _look(self) -> float:
-        parameters = list(self.worker.engine.module.parameters())
-        self.gradients.append(torch.cat([parameter.grad.full_tensor().flatten().clone() for parameter in parameters]))
-        for parameter in parameters:
+        self.gradients.append(torch.cat([one.grad.full_tensor().flatten().clone() for one in self._trained()]))
+        for parameter in self._trained():
             parameter.data.mul_(1 + DISPLACEMENT)
         return 0.0
-
-    def _rows(self, batch: KVBatchMeta) -> TensorDict:
-        """In micro-batches that tear groups apart, more of them for more rows; a pass costs by the micro-batch."""
-        rows = self.queue.get(batch.keys, select_fields=batch.fields or list(self.queue[batch.keys[0]]))
-        size = max(size for size in (4, 8, 12) if len(batch) % size == 0)
-        tu.assign_non_tensor(rows, **batch.extra_info, micro_batch_size_per_gpu=size)
-        return rows
-
-    def set_loss_fn(self, loss: Callable[..., Any]) -> None:
-        self.worker.set_loss_fn(loss)
-
-    def compute_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
-        output = self.worker.infer_batch(self._rows(batch))
-        self.queue.put(batch.keys, fields=output.select("log_probs", "entropy", strict=False))
-        return batch
-
-    def compute_ref_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
-        with self._reference():
-            return self.compute_log_prob(batch)
 
     @contextlib.contextmanager
     def _reference(self) -> Iterator[None]:
         """The policy with a displacement is the reference, and what is left where VeRL switches an adapter off."""
-        parameters = list(self.worker.engine.module.parameters())
+        parameters = self._trained()
         before = [parameter.detach().clone() for parameter in parameters]
         for parameter, start in zip(parameters, self.start, strict=True):
             parameter.data.copy_(start * (1 - DISPLACEMENT))
@@ -148,11 +138,158 @@ class Workers:
         for parameter, value in zip(parameters, before, strict=True):
             parameter.data.copy_(value)
 
-    def update_actor(self, batch: KVBatchMeta) -> TensorDict:
+    def set_loss_fn(self, loss: Callable[..., Any]) -> None:
+        self.worker.set_loss_fn(loss)
+
+    def log_probs(self, share: Share, reference: bool) -> dict[str, list[torch.Tensor]]:
+        with self._reference() if reference else contextlib.nullcontext():
+            output = self.worker.infer_batch(share.rows())
+        return {name: list(output[name].unbind()) for name in ("log_probs", "entropy") if name in output.keys()}  # noqa: SIM118
+
+    def update(self, share: Share) -> tuple[list[torch.Tensor], dict[str, Any]]:
+        """All gradients since `reset`, and what VeRL logs."""
+        output = self.worker.train_mini_batch(share.rows())
+        return self.gradients, tu.get(output, "metrics")
+
+    def end(self) -> None:
+        """Together with all ranks: none closes its connections while another still waits for it."""
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class Share:
+    """A rank's rows, as VeRL's dispatch hands them over. told: what VeRL sends along with them."""
+
+    queue: Queue
+    fields: Sequence[str]
+    told: dict[str, Any]
+
+    def rows(self) -> TensorDict:
+        rows = self.queue.get(list(self.queue), select_fields=self.fields)
+        tu.assign_non_tensor(rows, **self.told)
+        return rows
+
+
+class Workers:
+    """VeRL's worker group: rank 0 is this process, and each other rank one of its own, which does what it is told."""
+
+    def __init__(self, folder: Path, queue: Queue, ranks: int, lora: bool) -> None:
+        self._dispatch_info = {"actor": list(range(ranks))}
+        self.queue, self.ranks = queue, ranks
+        self.told: dict[str, Any] = {}
+        self.gradients: list[torch.Tensor] = []
+        self.keys: list[list[str]] = []
+        self.said = [folder / f"rank-{rank}.txt" for rank in range(1, ranks)]
+        start = torch.multiprocessing.get_context("spawn").Process
+        self.others = [start(target=_serve, args=(folder, rank, ranks, lora), daemon=True) for rank in range(1, ranks)]
+        for process, said in zip(self.others, self.said, strict=True):
+            said.touch()
+            process.start()
+        with self._told_by_ranks():
+            self.rank = Rank(folder, 0, ranks, lora)
+
+    @contextlib.contextmanager
+    def _told_by_ranks(self) -> Iterator[None]:
+        """Where one rank fails the others lose their connections: the error gets that one's own output."""
+        try:
+            yield
+        except Exception as error:
+            for process, said in zip(self.others, self.said, strict=True):
+                process.join(timeout=20)
+                error.add_note(f"{said.stem}, exit code {process.exitcode}: {said.read_text()[-4000:]}")
+            raise
+
+    def _all(self, name: str, *arguments: Sequence[Any]) -> list[Any]:
+        """What the method of this name returns on every rank. arguments: a value for each rank."""
+        calls = [(name, [values[rank] for values in arguments]) for rank in range(self.ranks)]
+        given, found = [None], [None] * self.ranks
+        with self._told_by_ranks():
+            torch.distributed.scatter_object_list(given, calls)
+            done = getattr(self.rank, name)(*calls[0][1])
+            torch.distributed.gather_object(done, found)
+        return found
+
+    def _shares(self, batch: KVBatchMeta) -> list[Share]:
+        """In micro-batches that tear groups apart, more of them for more rows; a pass costs by the micro-batch."""
+        parts = [keys.tolist() for keys in np.array_split(batch.keys, self.ranks)]
+        size = max(size for size in (4, 8, 12) if len(parts[0]) % size == 0)
+        fields, told = batch.fields or list(self.queue[batch.keys[0]]), batch.extra_info
+        told = told | {"micro_batch_size_per_gpu": size} | self.told
+        return [Share(Queue({key: self.queue[key] for key in keys}), fields, told) for keys in parts]
+
+    def reset(self) -> None:
+        self.keys = []
+        self._all("reset")
+
+    def parameters(self) -> list[torch.Tensor]:
+        return self._all("parameters")[0]
+
+    def set_loss_fn(self, loss: Callable[..., Any]) -> None:
+        self._all("set_loss_fn", [loss] * self.ranks)
+
+    def compute_log_prob(self, batch: KVBatchMeta, reference: bool = False) -> KVBatchMeta:
+        found = self._all("log_probs", self._shares(batch), [reference] * self.ranks)
+        for name in found[0]:
+            for key, row in zip(batch.keys, [row for part in found for row in part[name]], strict=True):
+                self.queue[key][name] = row
+        return batch
+
+    def compute_ref_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
+        return self.compute_log_prob(batch, reference=True)
+
+    def update_actor(self, batch: KVBatchMeta) -> dict[str, Any]:
         self.keys.append(list(batch.keys))
-        output = self.worker.train_mini_batch(self._rows(batch))
-        output["metrics"]["mfu"] = [0.0]
-        return output
+        self.gradients, metrics = self._all("update", self._shares(batch))[0]
+        return {"metrics": metrics | {"mfu": [0.0]}}
+
+    def close(self) -> None:
+        """Raises RuntimeError for a rank that did not end well."""
+        with self._told_by_ranks():
+            torch.distributed.scatter_object_list([None], [("end", [])] * self.ranks)
+            self.rank.end()
+            for process in self.others:
+                process.join()
+            if any(codes := [process.exitcode for process in self.others]):
+                raise RuntimeError(f"expected ranks to end well, got exit codes {codes}")
+
+
+def _serve(folder: Path, rank: int, ranks: int, lora: bool) -> None:
+    """A rank other than the first. Its output is in a file, with the stacks of a crash in native code.
+
+    It leaves the group where it fails too. PyTorch's gloo frees tensors in threads of its own, which outlive even that,
+    and may crash if one is still at work while the interpreter ends (pytorch/pytorch#190489).
+    """
+    with (folder / f"rank-{rank}.txt").open("w") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    faulthandler.enable()
+    torch.set_num_threads(1)
+    try:
+        worker, name = Rank(folder, rank, ranks, lora), ""
+        while name != "end":
+            given: list[Any] = [None]
+            torch.distributed.scatter_object_list(given)
+            name, arguments = given[0]
+            done = getattr(worker, name)(*arguments)
+            if name != "end":
+                torch.distributed.gather_object(done)
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def started(folder: Path, ranks: int = 1, lora: bool = False) -> Iterator[Step]:
+    """A step whose ranks end with the block, in an environment that later tests do not inherit."""
+    with patch.dict(os.environ):
+        try:
+            step = Step(folder, ranks, lora)
+            yield step
+            step.workers.close()
+        finally:
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
 
 
 def make_buffer(folder: Path, name: str, verdicts: Sequence[Sequence[int]]) -> Buffer:
@@ -221,15 +358,20 @@ def _verls_own() -> Any:
 
 
 class Step:
-    """A trainer over `folder`'s model and buffer, and its one step."""
+    """A trainer over `folder`'s model and buffer, and its one step.
 
-    def __init__(self, folder: Path) -> None:
+    ranks: processes that share the rows; the first is this one. lora: whether an adapter is trained.
+    """
+
+    def __init__(self, folder: Path, ranks: int = 1, lora: bool = False) -> None:
         make_model(folder)
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self.folder, self.queue = folder, Queue()
         self.buffer = make_buffer(folder, "buffer", [(1, 0, 1, 0)] * KL_PROMPTS)
         self.training = make_buffer(folder, "training", TRAINING_VERDICTS)
-        self.workers = Workers(folder, self.queue)
+        self.workers = Workers(folder, self.queue, ranks, lora)
+        if lora:
+            self.model = _with_adapter(self.model, self.workers.parameters())
         self.answered: dict[str, Row] = {}
         self.lost = ""
         self.number, self.shaped, self.adapter = 1, 0.0, False
@@ -237,19 +379,25 @@ class Step:
         self.chance = 0.6  # of a fresh response to be correct
         self.said: Sequence[int] = ()  # by every fresh response to a prompt of the buffer, if it is not random
 
-    def run(self, *overrides: str, lose: int = 0) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
+    def run(
+        self, *overrides: str, lose: int = 0, **told: Any
+    ) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
         """The gradients of the optimizer steps, the rows that should have gone into them, and the trainer's metrics.
 
-        lose: cached responses whose rollouts fail, all to the prompt `lost`. `answered` then has the rows by key, and
-        `workers.keys` what each step was given.
+        lose: cached responses whose rollouts fail, all to the prompt `lost`. told: of VeRL's workers, beside what its
+        trainer sends them. `answered` then has the rows by key, and `workers.keys` what each step was given.
         """
         with patch.multiple(tq, kv_batch_get=self.queue.get, kv_batch_put=self.queue.put):
-            return self._run(overrides, lose)
+            return self._run(overrides, lose, told)
 
-    def _run(self, overrides: Sequence[str], lose: int) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
+    def _run(
+        self, overrides: Sequence[str], lose: int, told: dict[str, Any]
+    ) -> tuple[list[torch.Tensor], list[Row], dict[str, float]]:
         self.queue.clear()
         self.workers.reset()
-        trainer = CoKLTrainer(configuration(self.folder, *overrides))
+        ranks = f"trainer.n_gpus_per_node={self.workers.ranks}"
+        trainer = CoKLTrainer(configuration(self.folder, ranks, *overrides))
+        self.workers.told = told
         trainer.actor_rollout_wg, trainer.global_steps, trainer.total_training_steps = self.workers, self.number, 5
         trainer.tokenizer = Tokenizer()
         trainer.train_dataloader, trainer.train_dataloader_it = [self._prompts(0), self._prompts(RL_PROMPTS)], None
@@ -352,6 +500,67 @@ class Step:
             replace(row, reward=row.reward + self._penalty(row.response)) if row.stream == "rl" else row
             for row in as_the_oracle_has_them(rows)
         ]
+
+
+def _with_adapter(model: torch.nn.Module, values: Sequence[torch.Tensor]) -> torch.nn.Module:
+    """A twin of what VeRL trains. values: of the adapter's parameters, in their order."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=LORA["lora_rank"], lora_alpha=LORA["lora_alpha"], target_modules="all-linear")
+    twin: torch.nn.Module = get_peft_model(model, config)
+    with torch.no_grad():
+        for parameter, value in zip(_trained(twin), values, strict=True):
+            parameter.copy_(value)
+    return twin
+
+
+def _trained(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def errors(step: Step, gradients: Sequence[torch.Tensor], rows: Sequence[Any], **oracle: Any) -> list[float]:
+    """Relative error of each optimizer step's gradient. rows: of every step, or a list of each step's."""
+    found = []
+    for number, gradient in enumerate(gradients):
+        model, reference = copy.deepcopy(step.model), copy.deepcopy(step.model)
+        with torch.no_grad():
+            for parameter, start in zip(_trained(model), _trained(reference), strict=True):
+                parameter.mul_((1 + DISPLACEMENT) ** number)
+                start.mul_(1 - DISPLACEMENT)
+
+        def logits(row: Row, model: torch.nn.Module) -> torch.Tensor:
+            return model(torch.tensor([row.prompt + row.response])).logits[0, len(row.prompt) - 1 : -1]
+
+        def log_probs(row: Row, model: torch.nn.Module = model) -> torch.Tensor:
+            told = logits(row, model).log_softmax(-1)
+            return told.gather(-1, torch.tensor(row.response)[:, None])[:, 0].double()
+
+        @functools.cache
+        def sampled(row: Row) -> torch.Tensor:
+            return log_probs(row, step.model).detach()
+
+        def entropies(row: Row, model: torch.nn.Module = model) -> torch.Tensor:
+            told = logits(row, model).double()
+            return -(told.softmax(-1) * told.log_softmax(-1)).sum(-1)
+
+        if "entropy" in oracle:
+            oracle["entropies"] = entropies
+        if "factor" in oracle:
+            told = oracle.pop("factor")
+            oracle["factors"] = lambda row, told=told: told(sampled(row) - rollout_log_probs(len(row.response)))
+        total = joint_step.loss(
+            rows[number] if isinstance(rows[0], list) else rows,
+            functools.cache(log_probs),
+            sampled,
+            BETA,
+            EPSILON_IS,
+            CLIP,
+            lambda row, model=reference: log_probs(row, model).detach(),
+            **oracle,
+        )
+        expected = torch.cat([part.flatten() for part in torch.autograd.grad(total, _trained(model))])
+        found.append(float((gradient - expected).norm() / expected.norm()))
+    return found
 
 
 def cached_rows(group: CachedGroup) -> list[Row]:

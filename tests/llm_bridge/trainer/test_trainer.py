@@ -9,7 +9,6 @@ import copy
 import dataclasses
 import functools
 import logging
-import os
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -34,63 +33,15 @@ from llm_bridge.trainer.advantages import Aggregation
 from llm_bridge.trainer.settings import RegularizationSettings
 from tests.llm_bridge.toy import make_tokenizer
 from tests.llm_bridge.trainer import one_step
-from tests.llm_bridge.trainer.gradients import MODES
-from tests.oracles import joint_step
+from tests.llm_bridge.trainer.one_step import ACTOR, AGREES, DIFFERS, MODES, errors
 
-AGREES, DIFFERS = 1e-5, 1e-3
-"""Relative errors of a gradient: at most without a bug, and at least with one."""
-ACTOR = "actor_rollout_ref.actor"
 SEVERAL = f"{ACTOR}.ppo_epochs=2"
 
 
 @pytest.fixture(scope="module")
 def step(tmp_path_factory):
-    with patch.dict(os.environ):  # the worker's rank and address, which jobs of later tests would inherit
-        yield one_step.Step(tmp_path_factory.mktemp("one-step"))
-        torch.distributed.destroy_process_group()
-
-
-def errors(step, gradients, rows, **oracle) -> list[float]:
-    """Relative error of each optimizer step's gradient. rows: of every step, or a list of each step's."""
-    sampled = step.model
-    found = []
-    for number, gradient in enumerate(gradients):
-        model, reference = copy.deepcopy(sampled), copy.deepcopy(sampled)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.mul_((1 + one_step.DISPLACEMENT) ** number)
-            for parameter in reference.parameters():
-                parameter.mul_(1 - one_step.DISPLACEMENT)
-
-        def log_probs(row, model):
-            logits = model(torch.tensor([row.prompt + row.response])).logits[0, len(row.prompt) - 1 : -1]
-            return logits.log_softmax(-1).gather(-1, torch.tensor(row.response)[:, None])[:, 0].double()
-
-        def entropies(row, model=model):
-            logits = model(torch.tensor([row.prompt + row.response])).logits[0, len(row.prompt) - 1 : -1].double()
-            return -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)
-
-        if "entropy" in oracle:
-            oracle["entropies"] = entropies
-        if "factor" in oracle:
-            told = oracle.pop("factor")
-            oracle["factors"] = lambda row, told=told: told(
-                log_probs(row, sampled).detach() - one_step.rollout_log_probs(len(row.response))
-            )
-        if "kl" in oracle:
-            oracle["reference"] = lambda row, model=reference: log_probs(row, model).detach()
-        total = joint_step.loss(
-            rows[number] if isinstance(rows[0], list) else rows,
-            lambda row, model=model: log_probs(row, model),  # type: ignore[misc]
-            lambda row: log_probs(row, sampled).detach(),
-            one_step.BETA,
-            one_step.EPSILON_IS,
-            one_step.CLIP,
-            **oracle,
-        )
-        expected = torch.cat([part.flatten() for part in torch.autograd.grad(total, list(model.parameters()))])
-        found.append(float((gradient - expected).norm() / expected.norm()))
-    return found
+    with one_step.started(tmp_path_factory.mktemp("one-step")) as step:
+        yield step
 
 
 PROMPTS = {"drawn": lambda folder: (), "training": one_step.of_training_prompts}
