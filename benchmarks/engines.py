@@ -94,7 +94,7 @@ def write_world(folder: Path, model: str) -> None:
     import pandas as pd
     from transformers import AutoTokenizer
 
-    from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
+    from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     groups, rows = [], []

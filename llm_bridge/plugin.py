@@ -8,7 +8,7 @@ import verl
 from llm_bridge.command import PREFLIGHT, check_version, handed_on, has_options, is_main
 
 check_version(verl.__version__)
-from llm_bridge.experiment import trainer  # noqa: E402, F401  after the version, whose parts they extend
+from llm_bridge.experiment import rewarded  # noqa: E402, F401  after the version, whose parts they extend
 from llm_bridge.trainer import agent_loop, buffer_filler  # noqa: E402, F401
 
 if has_options(sys.orig_argv) or is_main(sys.orig_argv):

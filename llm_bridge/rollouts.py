@@ -18,7 +18,7 @@ import pyarrow as pa
 from cokl.support.errors import InputError
 from cokl.support.options import require
 from llm_bridge.buffer.bring_buffer import chat_text, tokenizer_of
-from llm_bridge.buffer.buffer import model_folder
+from llm_bridge.buffer.groups import model_folder
 from llm_bridge.buffer.rows import SCHEMA, check_rows, read_table
 
 LOGGED = (("input", "output"), ("prompt", "completion"))

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import Buffer, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, model_fingerprint
 
 
 @torch.inference_mode()

@@ -11,7 +11,7 @@ import numpy as np
 
 from cokl.support.errors import InputError
 from cokl.support.options import require
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, groups_of, model_fingerprint, model_folder
+from llm_bridge.buffer.groups import Buffer, CachedGroup, groups_of, model_fingerprint, model_folder
 from llm_bridge.buffer.rows import read_rows
 from llm_bridge.rewards.judge import judged
 

@@ -101,7 +101,7 @@ class Experiment:
         """The configuration with folders in place of the hub's models, which are fetched at their pinned commits unless
         they are in the cache. Raises InputError where one cannot be had.
         """
-        from llm_bridge.buffer.buffer import model_folder
+        from llm_bridge.buffer.groups import model_folder
 
         def folder(model: str) -> str:
             return str(model_folder(model, REVISIONS.get(model, "")).absolute()) if model else ""
@@ -159,7 +159,7 @@ class Experiment:
 
         Raises InputError for an older model's buffer, and for a job that fails or leaves none.
         """
-        from llm_bridge.buffer.buffer import Buffer, model_fingerprint
+        from llm_bridge.buffer.groups import Buffer, model_fingerprint
 
         path = self.root / "buffer.parquet"
         self.train_math()
@@ -173,7 +173,7 @@ class Experiment:
 
     def train_chat(self, method_name: str, beta: float | None = None) -> None:
         """The chat stage with one method. Raises InputError where it started from another math-stage model."""
-        from llm_bridge.buffer.buffer import model_fingerprint
+        from llm_bridge.buffer.groups import model_fingerprint
 
         self.train_math()
         method_name, regularized = methods.get(method_name).name, bool(methods.get(method_name).streams())

@@ -19,7 +19,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint, plain
+from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint, plain
 from llm_bridge.trainer.checks import penalized
 from llm_bridge.trainer.rows import AGENT, finite_sums, scores_of_function
 

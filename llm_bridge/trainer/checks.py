@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
 from cokl.support.files import require_writable
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, CachedGroup, DrawOrder, model_fingerprint
 from llm_bridge.trainer.settings import RegularizationSettings
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"

@@ -34,7 +34,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from cokl.groups import RegularizationRows, SurrogateConfig
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import CachedGroup, prompt_key
+from llm_bridge.buffer.groups import CachedGroup, prompt_key
 from llm_bridge.trainer.advantages import Aggregation, regularized_advantages
 from llm_bridge.trainer.checks import draw_order, filters_groups, look, penalized, resumed
 from llm_bridge.trainer.loss import loss_of_rl_rows

@@ -22,7 +22,7 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.utils.reward_score import default_compute_score
 
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import CachedGroup, prompt_key
+from llm_bridge.buffer.groups import CachedGroup, prompt_key
 from llm_bridge.command import check_program, refuse
 from llm_bridge.rewards.judge import judged, load_function
 from llm_bridge.trainer.buffer_filler import BufferTrainer

@@ -22,7 +22,7 @@ from verl.utils import tensordict_utils as tu
 from cokl.groups import RowIndex
 from cokl.regularizers.base import Stream
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import CachedGroup
+from llm_bridge.buffer.groups import CachedGroup
 
 CACHED_LOOP = "cached_response"
 """The agent loop that answers with the column of the same name."""

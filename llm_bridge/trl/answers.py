@@ -25,7 +25,7 @@ from trl.trainer.utils import get_config_model_id
 
 from cokl.support.errors import InputError
 from cokl.support.files import require_writable
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint, plain
+from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint, plain
 
 TRUTHS = ("ground_truth", "solution", "answer")
 """What a data set may call the answer that verdicts are about."""

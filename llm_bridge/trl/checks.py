@@ -14,7 +14,7 @@ from trl import GRPOTrainer
 
 from cokl.methods import Method
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, prompt_key
+from llm_bridge.buffer.groups import Buffer, CachedGroup, prompt_key
 from llm_bridge.trl.answers import cached_answers, rewards_of, row_of, truncated, truth_of
 from llm_bridge.trl.config import CoKLGRPOConfig
 

@@ -40,7 +40,7 @@ from cokl.groups import row_surrogate_loss
 from cokl.support.code import code_of
 from cokl.support.errors import InputError
 from cokl.support.options import require
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
+from llm_bridge.buffer.groups import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
 from llm_bridge.equal_rows import squared_gradient
 from llm_bridge.trl.answers import Answer, cached_answers, rewards_of, row_of, sampled, totals, truth_of
 from llm_bridge.trl.checks import of_config, of_trainer, refuse

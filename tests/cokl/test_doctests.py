@@ -21,7 +21,7 @@ MODULES = [
     for name in ("arrays", "decomposition", "floor", "groups", "grpo", "methods", "metrics", "policy", "regularizers")
 ] + [
     importlib.import_module(name)
-    for name in ("llm_bridge.buffer.buffer", "llm_bridge.rewards.verifier", "theory.recovery")
+    for name in ("llm_bridge.buffer.groups", "llm_bridge.rewards.verifier", "theory.recovery")
 ]
 NAMES = {"torch": torch, "CorrectSet": CorrectSet, "Policy": Policy, "RowIndex": RowIndex}
 """What an example has besides its module's names, as docs/reference/index.md says."""

@@ -7,7 +7,7 @@ import torch
 from cokl import methods, regularizers
 from cokl.groups import RegularizationRows, ResponseGroups, RowIndex
 from cokl.policy import CorrectSet, Policy
-from llm_bridge.buffer.buffer import Buffer, CachedGroup
+from llm_bridge.buffer.groups import Buffer, CachedGroup
 
 CORRECT = CorrectSet.from_mask(torch.arange(200) < 3)
 PROMPT = [{"role": "user", "content": "2 + 2? " * 500}]

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint
 from tests.llm_bridge.toy import make_model, make_tokenizer
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "conditional_kl.py"

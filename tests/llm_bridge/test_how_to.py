@@ -19,7 +19,7 @@ import pytest
 
 pytest.importorskip("verl")
 
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.rows import AGENT
 from tests.llm_bridge import tools
 from tests.llm_bridge.toy import answer, make_tokenizer, make_toy

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("trl")
-from llm_bridge.buffer.buffer import Buffer, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, model_fingerprint
 from tests.llm_bridge.toy import make_toy
 
 pytestmark = pytest.mark.trl

@@ -12,7 +12,7 @@ import torch
 
 pytest.importorskip("trl")
 
-from llm_bridge.buffer.buffer import Buffer, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, model_fingerprint
 from tests.trl import world
 
 pytestmark = pytest.mark.trl

@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("trl")  # in a folder of its own: with a current TRL beside it VeRL does not start
 from cokl import methods, regularizers
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import Buffer, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, model_fingerprint
 from tests.oracles.sampled import opened
 from tests.trl import world
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import Qwen3ForCausalLM, TrainerCallback
 
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trl import CoKLGRPOConfig, CoKLGRPOTrainer
 from tests.llm_bridge.toy import make_model, make_tokenizer
 from tests.oracles import sampled as definitions

@@ -19,7 +19,7 @@ import torch
 
 from cokl.support.errors import InputError
 from llm_bridge.buffer.bring_buffer import bring_buffer
-from llm_bridge.buffer.buffer import Buffer, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, model_fingerprint
 from llm_bridge.buffer.rows import SCHEMA
 from tests.llm_bridge.toy import make_model, make_tokenizer
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import DrawOrder
+from llm_bridge.buffer.groups import DrawOrder
 
 
 def test_a_run_resumes_where_its_checkpoint_was_written(tmp_path):

@@ -22,7 +22,7 @@ import pytest
 
 pytest.importorskip("verl")
 
-from llm_bridge.buffer.buffer import Buffer, DrawOrder, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, DrawOrder, model_fingerprint
 from llm_bridge.report.collect import read_metrics
 from tests.llm_bridge.toy import make_toy, score
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("verl")
 
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.experiment.logged import read_metrics
 from tests.llm_bridge.toy import make_toy, score
 

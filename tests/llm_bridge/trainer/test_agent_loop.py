@@ -13,8 +13,8 @@ pytest.importorskip("verl")
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
-from llm_bridge.buffer.buffer import CachedGroup
-from llm_bridge.experiment.trainer import SeededLoop, request_seed
+from llm_bridge.buffer.groups import CachedGroup
+from llm_bridge.experiment.rewarded import SeededLoop, request_seed
 from llm_bridge.trainer.agent_loop import CachedResponseLoop
 from llm_bridge.trainer.rows import ask
 

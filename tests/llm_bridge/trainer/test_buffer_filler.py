@@ -12,7 +12,7 @@ pytest.importorskip("verl")
 from omegaconf import OmegaConf
 
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer import buffer_filler
 from llm_bridge.trainer.buffer_filler import BufferTrainer
 

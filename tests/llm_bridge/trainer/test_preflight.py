@@ -21,10 +21,10 @@ import ray
 from hydra import compose, initialize_config_module
 from ray.exceptions import RayTaskError
 
-import llm_bridge.experiment.trainer
+import llm_bridge.experiment.rewarded
 import llm_bridge.trainer.buffer_filler  # noqa: F401  registers the trainers, as the plug-in does
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.command import MODULES, PREFLIGHT, check_program, check_version, handed_on, has_options, is_main
 from llm_bridge.trainer.checks import ACCEPTED, Refusal, accepted, draw_order, look
 from llm_bridge.trainer.preflight import end, refusals

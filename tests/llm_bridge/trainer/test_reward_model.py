@@ -22,7 +22,7 @@ pytest.importorskip("verl")
 import torch
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.data.rows import chat_row, math_row, write_rows
 from llm_bridge.experiment.config import PRESETS
 from llm_bridge.experiment.jobs import chat_job, command_line, environment

@@ -11,7 +11,7 @@ import torch
 from verl.utils import tensordict_utils as tu
 
 from cokl.regularizers.base import Stream
-from llm_bridge.buffer.buffer import CachedGroup
+from llm_bridge.buffer.groups import CachedGroup
 from llm_bridge.trainer.rows import ask, join, scores_of_function, uid_of
 
 CACHED, FRESH = 3, 2

@@ -12,7 +12,7 @@ pytest.importorskip("verl")
 
 from hydra import compose, initialize_config_module
 
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, model_fingerprint
+from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.trainer.checks import look
 
 ROOT = Path(__file__).parents[3]

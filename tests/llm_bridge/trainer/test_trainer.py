@@ -27,7 +27,7 @@ from cokl.methods import Method
 from cokl.support.errors import InputError
 from cokl.surrogate_config import SurrogateConfig
 from llm_bridge.data.rows import math_row, write_rows
-from llm_bridge.experiment.trainer import RewardedTrainer
+from llm_bridge.experiment.rewarded import RewardedTrainer
 from llm_bridge.trainer import advantages, checks, core
 from llm_bridge.trainer.advantages import Aggregation
 from llm_bridge.trainer.settings import RegularizationSettings

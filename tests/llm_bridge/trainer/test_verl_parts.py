@@ -17,7 +17,7 @@ pytest.importorskip("verl")
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from llm_bridge.experiment.trainer import RewardedCoKLTrainer, RewardedTrainer
+from llm_bridge.experiment.rewarded import RewardedCoKLTrainer, RewardedTrainer
 from llm_bridge.trainer.buffer_filler import BufferTrainer
 from llm_bridge.trainer.core import CoKLTrainer
 
@@ -61,7 +61,7 @@ PARTS: dict[str, dict[str, str]] = {
 def test_every_private_method_of_verls_trainer_that_is_used_is_listed():
     trainers = RewardedTrainer, CoKLTrainer, RewardedCoKLTrainer, BufferTrainer
     ours = {name for trainer in trainers for name in vars(trainer)}
-    files = [*Path("llm_bridge/trainer").glob("*.py"), Path("llm_bridge/experiment/trainer.py")]
+    files = [*Path("llm_bridge/trainer").glob("*.py"), Path("llm_bridge/experiment/rewarded.py")]
     text = "".join(path.read_text("utf-8") for path in files)
     called = set(re.findall(r"(?:self|super\([^)]*\)|trainer)\.(_[a-z]\w+)\(", text))
     theirs = {name for name in (*vars(PPOTrainer), *vars(PPOTrainerSync)) if re.match("_(?!abc)[a-z]", name)}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cokl.support.errors import InputError
-from llm_bridge.buffer.buffer import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
+from llm_bridge.buffer.groups import Buffer, CachedGroup, DrawOrder, model_fingerprint, prompt_key
 
 
 def _group(index: int = 0, rewards: tuple[int, ...] = (1, 0, 1)) -> CachedGroup:
