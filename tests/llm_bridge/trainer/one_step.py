@@ -197,7 +197,7 @@ class Workers:
         except Exception as error:
             for process, said in zip(self.others, self.said, strict=True):
                 process.join(timeout=20)
-                error.add_note(f"{said.stem}, exit code {process.exitcode}: {said.read_text()[-4000:]}")
+                error.add_note(f"{said.stem}, exit code {process.exitcode}: {said.read_text()}")
             raise
 
     def _all(self, name: str, *arguments: Sequence[Any]) -> list[Any]:
