@@ -555,7 +555,7 @@ def errors(step: Step, gradients: Sequence[torch.Tensor], rows: Sequence[Any], *
             BETA,
             EPSILON_IS,
             CLIP,
-            lambda row, model=reference: log_probs(row, model).detach(),
+            functools.partial(log_probs, model=reference),
             **oracle,
         )
         expected = torch.cat([part.flatten() for part in torch.autograd.grad(total, _trained(model))])
