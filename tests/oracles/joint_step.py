@@ -72,7 +72,7 @@ def loss(
             if entropies is not None:
                 gained = gained + entropy * entropies(row)
             if kl:
-                log_ratio = reference(row) - now(row)
+                log_ratio = reference(row).detach() - now(row)
                 gained = gained - kl * (log_ratio.exp() - log_ratio - 1)
             total = (
                 total
@@ -89,8 +89,12 @@ def loss(
     verdicts = [[[row.reward for row in members] for members in pair] for pair in asked]
     gate = opened([cached for cached, _ in verdicts], [fresh for _, fresh in verdicts]) if "_floor" in method else 0.0
     for (cached, fresh), (right_before, right) in zip(asked, verdicts, strict=True):
-        sums = [[float(told(row).detach().sum()) for row in fresh] for told in (now, sampled, reference)]
-        weights = surrogate_weights(method.removesuffix("_floor"), right_before, right, *sums, epsilon_is)
+        current, before, of_start = (
+            [float(told(row).detach().sum()) for row in fresh] for told in (now, sampled, reference)
+        )
+        weights = surrogate_weights(
+            method.removesuffix("_floor"), right_before, right, current, before, of_start, epsilon_is
+        )
         pull = [-gate * verdict / len(cached) for verdict in right_before]  # Eq. 20
         on_cached = [beta * weight + floor for weight, floor in zip(weights[0], pull, strict=True)]
         for row, weight in zip([*cached, *fresh], [*on_cached, *(beta * weight for weight in weights[1])], strict=True):

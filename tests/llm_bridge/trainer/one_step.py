@@ -197,7 +197,7 @@ class Workers:
         except Exception as error:
             for process, said in zip(self.others, self.said, strict=True):
                 process.join(timeout=20)
-                error.add_note(f"{said.stem}, exit code {process.exitcode}: {said.read_text()[-4000:]}")
+                error.add_note(f"{said.stem}, exit code {process.exitcode}: {said.read_text()}")
             raise
 
     def _all(self, name: str, *arguments: Sequence[Any]) -> list[Any]:
@@ -555,7 +555,7 @@ def errors(step: Step, gradients: Sequence[torch.Tensor], rows: Sequence[Any], *
             BETA,
             EPSILON_IS,
             CLIP,
-            lambda row, model=reference: log_probs(row, model).detach(),
+            functools.partial(log_probs, model=reference),
             **oracle,
         )
         expected = torch.cat([part.flatten() for part in torch.autograd.grad(total, _trained(model))])
