@@ -21,5 +21,7 @@ def test_a_crash_in_one_rank_is_told_with_its_stack(tmp_path):
 
 def _run_with_a_crash(folder):
     with one_step.started(folder, ranks=2) as step:
-        os.kill(step.workers.others[0].pid, signal.SIGSEGV)
+        pid = step.workers.others[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSEGV)
         step.run()
