@@ -50,6 +50,8 @@ from tests.oracles.joint_step import Row
 AGREES, DIFFERS = 1e-5, 1e-3
 """Relative errors of a gradient: at most without a bug, and at least with one."""
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
+UNCONDITIONAL = ("forward_kl", "reverse_kl", "jensen_shannon", "entropy")
+"""Methods that do not leave out a prompt without a correct cached response (E.3)."""
 ACTOR = "actor_rollout_ref.actor"
 LORA = {"lora_rank": 4, "lora_alpha": 8}
 LONGEST = 3
@@ -484,12 +486,13 @@ class Step:
     def _expected(self, settings: RegularizationSettings) -> list[Row]:
         """The fresh rows as they were rolled out, and what must have been taken from the files.
 
-        All that is cached for the drawn prompts, or for the RL prompts that were ever solved; unless a prompt brings
-        some of its cached responses only: then those that it brought.
+        All that is cached for the drawn prompts, or for the RL prompts that the method regularizes; unless a prompt
+        brings some of its cached responses only: then those that it brought.
         """
         answered = list(self.answered.values())
         rows = [row for row in answered if row.stream != "reference"]
-        of_training = [group for group in self.training.groups if group.rewards.any()]
+        unsolved_too = settings.method.name in UNCONDITIONAL
+        of_training = [group for group in self.training.groups if unsolved_too or group.rewards.any()]
         groups = of_training if settings.prompts == "training" else self.buffer.groups
         asked = {row.group for row in answered if row.stream != "rl" or settings.prompts == "training"}
         if settings.cached_per_prompt:
