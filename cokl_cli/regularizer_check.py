@@ -14,7 +14,6 @@ fall: no sign of it is wrong. Kinks and flat parts, such as those of total varia
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from bandit.config import EnvironmentConfig
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, told_of_users_code
 
 _PAPERS = EnvironmentConfig()
 _RUNS, _CONTEXTS = 4, 8
@@ -79,7 +78,8 @@ def _require_its_gradient(
     regularizer: Regularizer, policy: Policy, reference: Policy, gradient: Tensor, where: str
 ) -> None:
     """gradient: autograd's."""
-    closed = _run(regularizer, "logit_gradient", lambda: regularizer.logit_gradient(policy, reference), where)
+    with told_of_users_code(regularizer.name, f"logit_gradient {where}"):
+        closed = regularizer.logit_gradient(policy, reference)
     if closed.shape != gradient.shape or not torch.allclose(closed, gradient):
         raise InputError(f"{regularizer.name}: logit_gradient is not the gradient of its value, which autograd derives")
 
@@ -112,24 +112,13 @@ def _policies(distance: float, dtype: torch.dtype, mask: Tensor) -> tuple[Policy
 
 def _told(regularizer: Regularizer, policy: Policy, reference: Policy, where: str) -> tuple[Tensor, Tensor]:
     """Value and autograd's gradient. Raises InputError where either fails or is not finite."""
-    with _Culprit() as culprit:
-        value = _run(regularizer, "value", lambda: regularizer.value(policy, reference), where)
-        gradient = _run(regularizer, "value", lambda: Regularizer.logit_gradient(regularizer, policy, reference), where)
+    with _Culprit() as culprit, told_of_users_code(regularizer.name, f"value {where}"):
+        value = regularizer.value(policy, reference)
+        gradient = Regularizer.logit_gradient(regularizer, policy, reference)
     for what, numbers in (("value", value), ("the gradient of value", gradient)):
         if not bool(numbers.isfinite().all()):
             raise InputError(f"{regularizer.name}: {what} is not finite {where}: {culprit.told}")
     return value, gradient
-
-
-def _run(regularizer: Regularizer, face: str, computed: Callable[[], Tensor], where: str) -> Tensor:
-    """What the user's own code returns. Raises InputError for whatever it raises."""
-    try:
-        return computed()
-    except InputError:
-        raise
-    except Exception as error:
-        said = " ".join(str(error).split())
-        raise InputError(f"{regularizer.name}: {type(error).__name__} in its {face} {where}: {said}") from error
 
 
 class _Culprit(TorchFunctionMode):

@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, told_of_users_code
 from theory import formulas
 from theory.formulas import Formula
 from theory.provers.arithmetic import Interval, Intervals
@@ -120,7 +120,8 @@ def population_optimum(
     """Z* of a registered regularizer. q, beta and correct_fraction may be decimal strings, which are taken exactly.
 
     Raises InputError for an unknown method, q or correct_fraction outside (0, 1), beta <= 0, a number that is not
-    between 1e-10000 and 1e10000, digits outside [1, 50], and for entropy without a correct_fraction.
+    between 1e-10000 and 1e10000, digits outside [1, 50], for entropy without a correct_fraction, and for a class of
+    one's own that fails with 8 actions.
     """
     regularizer = regularizers.get(method)
     method = regularizer.name
@@ -134,7 +135,8 @@ def population_optimum(
         return PopulationOptimum(method, _rounded(exact_q, 15), _rounded(exact_beta, 15), *numbers, certified, why)
 
     if problem is None:
-        mass, how = _searched(regularizer, exact_q, exact_beta)
+        with told_of_users_code(method, "value with 8 actions, among which an optimum is searched"):
+            mass, how = _searched(regularizer, exact_q, exact_beta)
         why = f"{how}; no closed form is registered in theory.optima"
         return report(_exact(mass, exact_q, min(digits, 8)), False, why)
     if isinstance(problem, Boundary):

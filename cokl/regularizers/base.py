@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cokl.groups import ResponseGroups, SurrogateConfig, SurrogateWeights
 from cokl.policy import CorrectSet, Policy
-from cokl.support.errors import InputError
+from cokl.support.errors import InputError, told_of_users_code
 
 Stream = Literal["reference", "rollout"]
 FloatArray = npt.NDArray[np.float64]
@@ -145,7 +145,7 @@ class Regularizer:
             Z*, in [0, 1], elementwise: a float for floats.
 
         Raises:
-            InputError: an argument out of its range, which it names.
+            InputError: an argument out of its range, which it names, or a value that fails with 8 actions.
         """
         q, beta = np.asarray(q, dtype=np.float64), np.asarray(beta, dtype=np.float64)
         if not np.all((q > 0) & (q < 1)):
@@ -162,7 +162,8 @@ class Regularizer:
 
     def _optimal_mass(self, q: FloatArray, beta: FloatArray, correct_fraction: FloatArray | None) -> FloatArray:
         """`optimal_mass` for arguments in range; q and beta have the same shape."""
-        return _searched(self, q, beta)
+        with told_of_users_code(self.name, "value with 8 actions, among which an optimum is searched"):
+            return _searched(self, q, beta)
 
 
 def _searched(regularizer: Regularizer, q: FloatArray, beta: FloatArray) -> FloatArray:

@@ -215,6 +215,15 @@ def test_an_optimum_that_the_search_does_not_reach_is_said_to_be_beyond_it(monke
         population_optimum("cokl", "1e-2000", "1")
 
 
+def test_a_class_that_takes_more_actions_than_are_searched_is_a_line(monkeypatch):
+    monkeypatch.delitem(PROBLEMS, "cokl")
+    own = type(regularizers.get("cokl"))
+    monkeypatch.setattr(own, "logit_gradient", regularizers.Regularizer.logit_gradient)
+    monkeypatch.setattr(own, "value", lambda self, policy, reference: policy.probs.topk(20).values.sum(-1))
+    with pytest.raises(InputError, match=r"^cokl: RuntimeError in its value with 8 actions, among which [^\n]*: "):
+        population_optimum("cokl", "0.1", "0.3")
+
+
 def test_a_kink_is_found_and_of_several_maxima_the_best_and_that_they_are_several_is_said(monkeypatch):
     """Total variation's J = Z - beta |Z - q| is largest at q for beta > 1. With |Z - q| |Z - c|, it is so at q or c."""
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from cokl import regularizers
 from cokl.policy import Policy
 from cokl.regularizers import Regularizer
+from cokl.support.errors import InputError
 from tests.cokl.cases import VARIANTS, Case, assert_close, moderate_cases
 from tests.oracles.exact import PRECISE
 from tests.oracles.optima import REDUCED_PENALTIES
@@ -164,6 +165,13 @@ def test_without_a_closed_form_the_optimum_is_searched(variant: str):
     np.testing.assert_allclose(searched, VARIANTS[variant].optimal_mass(q, beta), rtol=0, atol=2e-8)
     assert f"{Searched(variant).optimal_mass(0.1, 0.3):.6f}" == f"{VARIANTS[variant].optimal_mass(0.1, 0.3):.6f}"
     assert (VARIANTS[variant].has_closed_form, Searched(variant).has_closed_form) == (True, False)
+
+
+def test_a_value_that_takes_more_actions_than_are_searched_is_a_line():
+    table = Searched("cokl")
+    table.value = lambda policy, reference: policy.probs.topk(20).values.sum(-1)  # type: ignore[method-assign]
+    with pytest.raises(InputError, match=r"^searched: RuntimeError in its value with 8 actions, among which [^\n]*: "):
+        table.optimal_mass(0.1, 0.3)
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
