@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from cokl import methods, regularizers
 from cokl.support.errors import InputError
 from llm_bridge.buffer.groups import Buffer, model_fingerprint
 from tests.oracles.sampled import opened
+from llm_bridge.trl.answers import totals
 from tests.trl import world
 
 pytestmark = pytest.mark.trl
@@ -375,3 +378,10 @@ def test_ten_steps_without_a_weight_end_the_run(root):
     with pytest.raises(InputError, match="10 steps in a row were plain RL"):
         trainer.train()
     assert trainer.state.global_step == 9
+
+
+def test_a_reward_is_the_functions_weighted_by_trls_weights():
+    """One function alone leaves a response out with NaN; if all do, it has none."""
+    rewards = torch.tensor([[1.0, 1.0], [1.0, 0.0], [math.nan, 1.0], [math.nan, math.nan]])
+    weighted: Any = SimpleNamespace(reward_weights=torch.tensor([0.25, 2.0]))
+    assert totals(weighted, rewards).tolist() == [2.25, 0.25, 2.0, 0.0]
