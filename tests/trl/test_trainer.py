@@ -16,8 +16,8 @@ pytest.importorskip("trl")  # in a folder of its own: with a current TRL beside 
 from cokl import methods, regularizers
 from cokl.support.errors import InputError
 from llm_bridge.buffer.groups import Buffer, model_fingerprint
-from tests.oracles.sampled import opened
 from llm_bridge.trl.answers import totals
+from tests.oracles.sampled import opened
 from tests.trl import world
 
 pytestmark = pytest.mark.trl
