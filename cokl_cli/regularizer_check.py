@@ -53,7 +53,10 @@ def require_trainable(name: str, environment: EnvironmentConfig = _PAPERS, dtype
     on_stack = f"on a stack of runs, {shapes}, which broadcasts against them"
     stacked, gradient = _told(regularizer, policy, reference, on_stack)
     _require_its_gradient(regularizer, policy, reference, gradient, on_stack)
-    one_by_one = torch.cat([regularizer.value(Policy(run[None], policy.correct), reference) for run in policy.logits])
+    with told_of_users_code(name, "value of one run"):
+        one_by_one = torch.cat(
+            [regularizer.value(Policy(run[None], policy.correct), reference) for run in policy.logits]
+        )
     if not torch.allclose(stacked, one_by_one):
         raise InputError(f"{name}: value depends on the other runs of a stack, {shapes}; treat each by itself")
     _require_each_prompt_by_itself(regularizer, policy, reference, mask, stacked, "")
@@ -91,7 +94,9 @@ def _require_each_prompt_by_itself(
     for prompt, correct in enumerate(mask):
         sets = CorrectSet.from_mask(correct.expand(1, 1, -1))
         own, theirs = (Policy(one.logits[:, prompt : prompt + 1], sets) for one in (policy, reference))
-        if not torch.allclose(values[:, prompt : prompt + 1], regularizer.value(own, theirs)):
+        with told_of_users_code(regularizer.name, f"value of one prompt with {int(correct.sum())} correct actions"):
+            alone = regularizer.value(own, theirs)
+        if not torch.allclose(values[:, prompt : prompt + 1], alone):
             raise InputError(
                 f"{regularizer.name}: value depends on the other prompts of a batch{where}; treat each by itself, and "
                 "sum over the actions alone, dim=-1"

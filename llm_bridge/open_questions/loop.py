@@ -168,7 +168,7 @@ class Training:
         rounds = settings.steps * settings.prompts // len(questions) + 1
         self.order = torch.cat([torch.randperm(len(questions), generator=shuffles) for _ in range(rounds)])
         self.done = 0
-        right_QC = buffer.rewards_QC == 1
+        self.right_QC = right_QC = buffer.rewards_QC == 1
         self.drawable_QC = (right_QC | ~right_QC.any(1, keepdim=True) | (not self.method.blind_to_wrong_cached)).float()
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
             model.parameters(), settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.01
@@ -212,8 +212,12 @@ class Training:
             beta=settings.beta,
             reference_log_probs=under_reference_PG,
         )
+        # a question without a right cached answer has no part in a method that weighs right ones (E.3): the fresh term
+        # alone would push its right answers down
+        kept_P = self.right_QC[chosen_P].any(1) | (not self.method.filtered)
         fresh_PG = (
-            weights.rollout - cokl.group_advantages(rewards_PG) / lengths_of(tokens_PGT, self.end) / rewards_PG.numel()
+            weights.rollout * kept_P[:, None]
+            - cokl.group_advantages(rewards_PG) / lengths_of(tokens_PGT, self.end) / rewards_PG.numel()
         )
         cached_PC = weights.reference
 

@@ -125,7 +125,7 @@ def test_a_steps_gradient_is_that_of_the_definitions(method, temperature, model,
         ones = [1.0] * len(rewards)
         of_cached, of_fresh = {
             "none": ([], []),
-            "cokl": (self_normalised(verdicts), self_normalised(rewards)),
+            "cokl": (self_normalised(verdicts), self_normalised(rewards) if any(verdicts) else []),
             "correct_forward_kl": (self_normalised(verdicts), []),
             "forward_kl": ([1 / len(cached)] * len(cached), []),
             "reverse_kl": ([], score_function([a - b for a, b in zip(now, under_reference, strict=True)], ones)),
@@ -141,6 +141,17 @@ def test_a_steps_gradient_is_that_of_the_definitions(method, temperature, model,
     for got, value in zip(gradients, exact.parameters(), strict=True):
         expected = value.grad * min(1.0, 1 / norm)  # clipped at norm 1
         assert float((got - expected).norm()) < 1e-5 * max(1.0, float(expected.norm()))
+
+
+@pytest.mark.parametrize("method", ["cokl", "correct_forward_kl"])
+def test_without_a_right_cached_answer_a_step_is_plain_rl(method, model, tokenizer, buffer, monkeypatch):
+    unsolved = replace(buffer, rewards_QC=torch.zeros_like(buffer.rewards_QC))
+    settings = replace(SETTINGS, method=method, beta=0.3, seed=1)
+    found, *_ = step_of(model, tokenizer, unsolved, settings, monkeypatch, None)
+    plain, *_ = step_of(model, tokenizer, unsolved, replace(settings, method="none", beta=0.0), monkeypatch, None)
+    assert any(value.any() for value in plain)
+    for one, other in zip(found, plain, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_answers_are_drawn_from_the_model_whatever_is_beside_them(model, tokenizer):
