@@ -12,6 +12,7 @@ does in both of its streams together (E.3 says so of the baselines, not of the a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -208,15 +209,11 @@ def _checked(
         if not isinstance(weight, Tensor) or weight.shape != shape:
             kind = f"shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else f"type {type(weight).__name__}"
             raise InputError(f"{gave} {stream} weights of {kind}, expected {tuple(shape)}, one for each response")
-        finite = weight.isfinite().all(-1)
-        if not bool(finite.all()):
-            unsolved = not bool((required(groups, stream).rewards[~finite] > 0).any())
-            why = (
-                " for a group without a correct response; cokl.groups.self_normalised gives it zeros"
-                if unsolved
-                else ""
-            )
-            raise InputError(f"{gave} {stream} weights that are not finite{why}")
+        # the sum first, since `isfinite` takes as long as the weights themselves; a sum may also overflow
+        if not math.isfinite(float(weight.sum())) and not bool(weight.isfinite().all()):
+            rewards = required(groups, stream).rewards[~weight.isfinite().all(-1)]
+            unsolved = " for a group without a correct response; cokl.groups.self_normalised gives it zeros"
+            raise InputError(f"{gave} {stream} weights that are not finite{'' if (rewards > 0).any() else unsolved}")
     return SurrogateWeights(*weights)
 
 
