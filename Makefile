@@ -83,7 +83,7 @@ llm: $(LLM_SETUP)  ## SmolLM2-135M through the LLM experiment on a CPU; METHODS=
 
 llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM; without either they fail, where others leave them out
 	$(LLM_BIN)/python -c "import verl, vllm"
-	# Left out: the longest of those that `make test` runs with the same versions of what they use.
+	# Left out: the longest of those that `make test` runs, with the same math-verify, transformers and torch; numpy differs.
 	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile --no-loadscope-reorder \
 		--ignore tests/llm_bridge/rewards/test_verifier.py --ignore tests/llm_bridge/open_questions
 

@@ -32,7 +32,10 @@ PAGES = {
     "theory/FINDINGS.md": "theory-findings.md",
     "theory/README.md": "theory.md",
 }
-_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_CODE_OR_LINK = re.compile(
+    r"^```.*?^```|`[^`\n]*`|(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)\s]*)?\)", re.DOTALL | re.MULTILINE
+)
+"""Code, in which nothing is a link, or a link, whose text may hold code."""
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 _NOTEBOOK_FORMULA = re.compile(r"(\$\$?)([^$<>]+?)\1")
 _NOTEBOOK_CODE = re.compile(r'<div class="highlight-ipynb[^>]*><pre>.*?</pre>\s*</div>', re.DOTALL)
@@ -54,16 +57,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def rewritten(match: re.Match[str]) -> str:
         picture, text, target, anchor = match.groups()
-        if ":" in target:
+        if target is None or ":" in target:  # code, or another site
             return match[0]
         address = _on_site(posixpath.normpath(posixpath.join(posixpath.dirname(source), target)))
         if address is None:
             return text
         return f"{picture}[{text}]({posixpath.relpath(address, posixpath.dirname(here) or '.')}{anchor or ''})"
 
-    parts = re.split(r"(^```.*?^```|`[^`\n]*`)", markdown, flags=re.DOTALL | re.MULTILINE)
-    parts[::2] = [_LINK.sub(rewritten, part) for part in parts[::2]]
-    return "".join(parts)
+    return _CODE_OR_LINK.sub(rewritten, markdown)
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
