@@ -44,7 +44,7 @@ def on(*kinds: str) -> Any:
 def step(request, tmp_path_factory):
     ranks, lora = {"one rank": (1, False), "two ranks": (2, False), "an adapter": (1, True)}[request.param]
     with one_step.started(tmp_path_factory.mktemp("gradients"), ranks, lora) as step:
-        step.chance = 0.3  # prompts without a correct fresh response, and an open gate of the floor
+        step.chance = 0.3  # an open gate of the floor
         yield step
 
 
@@ -95,6 +95,21 @@ def test_it_is_under_packing_training_prompts_and_other_losses(step, method, mod
     error, without = differences(step, method, mode, setting)
     assert error < AGREES
     assert without > DIFFERS
+
+
+@on("one rank", "two ranks")
+@pytest.mark.parametrize("setting", ["", "training prompts"])
+@pytest.mark.parametrize("method", ["cokl", "cokl_floor"])
+def test_it_is_with_prompts_without_a_correct_fresh_response(step, method, setting, monkeypatch):
+    """Their fresh responses have no weight, and their cached ones have."""
+    monkeypatch.setattr(step, "chance", 0.2)
+    error, without = differences(step, method, "token-mean", setting)
+    assert error < AGREES
+    assert without > DIFFERS
+    answered = [row for row in step.answered.values() if row.stream == ("rl" if setting else "rollout")]
+    right = {row.group: sum(one.reward for one in answered if one.group == row.group) for row in answered}
+    assert 0 in right.values()
+    assert any(right.values())
 
 
 @on("one rank", "two ranks")
