@@ -20,7 +20,7 @@ def answer(folder: Path) -> str:
     """How often the model is right and in how many ways, before training and at the end of each run of one seed."""
     paths = _of_one_seed(folder)
     before = paths[paths["step"] == 0].iloc[0]
-    ends = paths.sort_values("step").groupby(["method", "beta"], sort=False).tail(1)
+    ends = paths.groupby(["method", "beta"], sort=False).tail(1)
     told = (f"{_called(row)} ends at {_both(row)}" for _, row in ends.iterrows() if row["step"])
     return (
         f"Before training {_both(before)}. {'; '.join(told)}. Different right answers are of 64 replies to a question. "
