@@ -24,7 +24,7 @@ from torch import Tensor
 from cokl import regularizers
 from cokl.floor import floor_logit_gradient, sampled_floor_weights
 from cokl.groups import RegularizationRows, ResponseGroups, SurrogateConfig, SurrogateWeights, required
-from cokl.names import CALLED, canonical
+from cokl.names import CALLED, canonical, listed
 from cokl.policy import Policy
 from cokl.regularizers.base import Regularizer, Stream
 from cokl.support.errors import InputError, did_you_mean
@@ -246,7 +246,7 @@ def get(name: str) -> Method:
         return Method(name, f"{regularizer.label} + floor", regularizer, floor=1.0)
     known = ("none", *regularizers.names(), "cokl_floor")
     raise InputError(
-        f"unknown method {given!r}{did_you_mean(given, [*known, *CALLED])}; known: {', '.join(known)}; a class in a "
+        f"unknown method {given!r}{did_you_mean(given, [*known, *CALLED])}; known: {listed(known)}; a class in a "
         "file of your own is known once its package is installed (docs/how-to/regularizer.md)"
     )
 

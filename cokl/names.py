@@ -6,6 +6,7 @@ Results are stored under the names alone, so that a folder resumes whichever way
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 CALLED = {
     "cokl": "cokl",
@@ -23,6 +24,16 @@ CALLED = {
 """What our methods are called, in small letters with underscores between words, and their names. The paper's ablation
 calls replay CoKL w/o term 2, and its main table correct-only forward KL."""
 _FLOOR = "_floor"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for an error line, replay by the word that pages say.
+
+    Examples:
+        >>> listed(["cokl", "correct_forward_kl"])
+        'cokl, replay (correct_forward_kl)'
+    """
+    return ", ".join("replay (correct_forward_kl)" if name == "correct_forward_kl" else name for name in names)
 
 
 def canonical(name: str) -> str:

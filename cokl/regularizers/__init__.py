@@ -10,7 +10,7 @@ import pkgutil
 import warnings
 from importlib.metadata import entry_points
 
-from cokl.names import CALLED, canonical
+from cokl.names import CALLED, canonical, listed
 from cokl.regularizers.base import Regularizer
 from cokl.support.errors import InputError, did_you_mean
 
@@ -96,7 +96,7 @@ def get(name: str) -> Regularizer:
     found = _registry.get(canonical(name))
     if found is None:
         near = did_you_mean(name, [*_registry, *CALLED])
-        raise InputError(f"unknown regularizer {name!r}{near}; known: {', '.join(names())}")
+        raise InputError(f"unknown regularizer {name!r}{near}; known: {listed(names())}")
     return found
 
 

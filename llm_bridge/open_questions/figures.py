@@ -83,7 +83,7 @@ def tradeoff(paths: pd.DataFrame) -> Drawing:
         for panel in panels
     ]
     caption = (
-        "Figure 2 with open questions: a point is the end of a run, one for each coefficient of a "
+        "The paper's Figure 2 with open questions: a point is the end of a run, one for each coefficient of a "
         "method, and a thin line its path from the model before training. One seed."
     )
     return Drawing(join(parts), panels, 2, 3.0, caption, letters=True)

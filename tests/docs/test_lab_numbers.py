@@ -62,12 +62,12 @@ def test_readme_shows_each_method_of_the_controlled_experiment(row, method, beta
 
 def test_readme_says_what_cokl_gains_and_loses_in_miniatures():
     coverage = at(BASE, method="cokl", beta=0.03)["coverage"] - at(BASE, method="entropy", beta=0.1)["coverage"]
-    assert f"CoKL finds {spread(coverage, 3)} more of all correct answers in 64 draws" in README
+    assert f"64 draws with CoKL find {spread(coverage * 100)} points more of all correct answers" in README
     few = at(DRAWS, method="entropy", beta=0.1)["coverage_at_8"] - at(DRAWS, method="cokl", beta=0.03)["coverage_at_8"]
-    assert f"In 8 draws it finds {spread(few, 3)} less" in README
+    assert f"8 draws find {spread(few * 100)} points less" in README
     assert f"with 8 the entropy bonus covers {spread(few, 3)} (" in FINDINGS
     after = [at(ENTROPY, method=name, beta=beta)["plasticity"] for name, beta in (("cokl", 0.05), ("entropy", 0.1))]
-    assert f"mean reward is {spread(after[0] - after[1], 2)} higher after CoKL than after the entropy bonus" in README
+    assert f"mean reward is {spread((after[0] - after[1]) * 100, 0)} points higher after CoKL than after the entropy bonus" in README
     raw = [
         at(table, mode="sampled", method="reverse_kl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
         - at(table, mode="sampled", method="cokl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
