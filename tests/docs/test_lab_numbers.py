@@ -67,7 +67,10 @@ def test_readme_says_what_cokl_gains_and_loses_in_miniatures():
     assert f"8 draws find {spread(few * 100)} points less" in README
     assert f"with 8 the entropy bonus covers {spread(few, 3)} (" in FINDINGS
     after = [at(ENTROPY, method=name, beta=beta)["plasticity"] for name, beta in (("cokl", 0.05), ("entropy", 0.1))]
-    assert f"mean reward is {spread((after[0] - after[1]) * 100, 0)} points higher after CoKL than after the entropy bonus" in README
+    assert (
+        f"mean reward is {spread((after[0] - after[1]) * 100, 0)} points higher after CoKL than after the entropy bonus"
+        in README
+    )
     raw = [
         at(table, mode="sampled", method="reverse_kl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
         - at(table, mode="sampled", method="cokl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
