@@ -44,6 +44,19 @@ OPEN_QUESTIONS = ROOT / "llm_bridge" / "open_questions"
 FIRST_PLAN, SELECTION = 100, 101
 """The seeds on which the open questions' coefficients and level were chosen, by the first plan and by the second."""
 SEEDS_OF_RUNS = {"first run": range(30, 35), "second run": range(40, 45)}
+PLANNED = {"cokl": 0.01, "correct_forward_kl": 0.01, "reverse_kl": 0.01}
+"""The plan's methods and their coefficients."""
+ABLATED = range(30, 33)
+"""Seeds on which the open questions' ablations ran, beside the plan's."""
+ABLATIONS = {
+    "ablation": [
+        ("cokl", 0.01, 6), ("cokl_without_term1", 0.01, 6), ("correct_forward_kl", 0.01, 6), ("cokl_floor", 0.01, 6),
+        ("none", 0.0, 6),
+    ],
+    "prompts": [("cokl", 0.01, prompts) for prompts in (2, 4, 6, 8, 16)],
+    "coefficients": [("cokl", beta, 6) for beta in (0.01, 0.03, 0.1)],
+}  # fmt: skip
+"""A table each: method, coefficient and prompts of a step."""
 OTHER_LEVELS = {"different_lower": analysis.LEVEL - 0.05, "different_higher": analysis.LEVEL + 0.05}
 """Levels of secondary measures."""
 MEASURES = {
@@ -135,6 +148,7 @@ def open_questions_tables() -> dict[str, str]:
         "first-plan": _selection(selected[FIRST_PLAN], 0.75),
         "selection": _selection(selected[SELECTION], analysis.LEVEL),
         **_compared(runs),
+        **{name: _ablation(runs, rows) for name, rows in ABLATIONS.items()},
     }
 
 
@@ -159,7 +173,8 @@ def _compared(runs: pd.DataFrame) -> dict[str, str]:
     everyone = [*chain(*seeds.values())]
     if len(seeds) > 1:
         seeds["all seeds"] = everyone
-    compared = runs[runs["seed"].isin(everyone)]
+    of_plan = runs["method"].map(PLANNED).eq(runs["beta"]) & runs["prompts"].eq(6) | runs["method"].eq("base")
+    compared = runs[runs["seed"].isin(everyone) & of_plan]
     keys, paths = ["seed", "method", "beta"], analysis.means(compared)
     afterwards = compared.dropna(subset=["new_reward"]).drop_duplicates(keys)
     table = analysis.matched(paths, analysis.LEVEL)
@@ -188,6 +203,31 @@ def _compared(runs: pd.DataFrame) -> dict[str, str]:
         "compared": plain_markdown_table(["", "coefficient", "", *seeds], scores),
         "differences": plain_markdown_table(["", *seeds], differences),
     }
+
+
+def _ablation(runs: pd.DataFrame, asked: Sequence[tuple[str, float, int]]) -> str:
+    """A row for each method, coefficient and number of prompts that ran on `ABLATED`, means over these seeds."""
+    there, rows = runs[runs["seed"].isin(ABLATED)], []
+    for method, beta, prompts in asked:
+        of_run = there[there["method"].eq(method) & there["beta"].eq(beta) & there["prompts"].eq(prompts)]
+        if {*of_run["seed"]} != {*ABLATED}:
+            continue
+        paths = analysis.means(pd.concat([there[there["method"] == "base"], of_run]))
+        ends = paths[paths["step"] == paths["step"].max()]
+        at_level = analysis.matched(paths, analysis.LEVEL)["different"].dropna()
+        steps = of_run.drop_duplicates(["seed", "step"])
+        zero_correct = 100 * steps.groupby("seed")["train_zero_correct"].mean()
+        cells = [
+            with_spread(*mean_and_half_width(100 * ends["right"]), 1),
+            with_spread(*mean_and_half_width(ends["different"]), 1),
+            _of_seeds(*mean_and_half_width(at_level), len(at_level), ABLATED) if len(at_level) else "-",
+            with_spread(*mean_and_half_width(zero_correct), 1),
+            f"{steps.groupby('seed')['step_seconds'].last().mean():.1f}",
+        ]
+        rows.append([_open_label(method), _coefficient(beta), str(prompts), *cells])
+    head = ["right at the end, %", "different right answers of 64", f"the same at {analysis.LEVEL:.0%} right"]
+    head += ["groups without a right answer, %", "CPU seconds a step"]
+    return plain_markdown_table(["", "coefficient", "prompts a step", *head], rows)
 
 
 def _of_seeds(mean: float, half_width: float, left: int, of_run: Sequence[int]) -> str:

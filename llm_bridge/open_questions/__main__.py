@@ -21,8 +21,8 @@ from llm_bridge.open_questions.loop import Settings
 from llm_bridge.open_questions.questions import built_in, fingerprint
 
 
-def settings_of(spec: str, seeds: list[int], steps: int) -> list[Settings]:
-    """The runs of "METHOD=BETA,BETA", or "none", of so many steps each.
+def settings_of(spec: str, seeds: list[int], steps: int, prompts: int) -> list[Settings]:
+    """The runs of "METHOD=BETA,BETA", or "none", of so many steps and prompts a step each.
 
     Raises:
         InputError: an unknown method, or coefficients that are no numbers above 0.
@@ -35,7 +35,7 @@ def settings_of(spec: str, seeds: list[int], steps: int) -> list[Settings]:
         raise InputError(f"{spec}: expected METHOD=BETA,BETA, such as cokl=0.01,0.03") from None
     if (min(betas) > 0) != bool(methods.get(name).streams()):
         raise InputError(f"{spec}: expected coefficients above 0 for a regularizer, and none for plain RL")
-    return [Settings(method, beta, seed, steps) for seed in seeds for beta in betas]
+    return [Settings(method, beta, seed, steps, prompts) for seed in seeds for beta in betas]
 
 
 def seeds_of(text: str) -> list[int]:
@@ -53,6 +53,9 @@ def main() -> None:
     parser.add_argument("methods", nargs="+", metavar="METHOD=BETA,BETA")
     parser.add_argument("--seeds", type=seeds_of, default=[0], metavar="SEED,SEED", help="such as 10,11,12")
     parser.add_argument("--steps", type=int, default=Settings.steps, help=f"of a run; {Settings.steps} by default")
+    parser.add_argument(
+        "--prompts", type=int, default=Settings.prompts, help=f"of a step; {Settings.prompts} by default"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument(
         "--narrowed", action="store_true", help=f"{AFTERWARDS} more steps, in which only names from N on are right"
@@ -61,11 +64,18 @@ def main() -> None:
     try:
         if given.steps < 1:
             raise InputError(f"--steps {given.steps}: expected 1 or more")
-        runs = [settings for spec in given.methods for settings in settings_of(spec, given.seeds, given.steps)]
+        if given.prompts < 1:
+            raise InputError(f"--prompts {given.prompts}: expected 1 or more")
+        size = given.steps, given.prompts
+        runs = [settings for spec in given.methods for settings in settings_of(spec, given.seeds, *size)]
         asked = built_in()
         require_memory(4.0 * given.jobs)
         afterwards = AFTERWARDS if given.narrowed else 0
-        told = {"questions": fingerprint(asked), "settings": str(Settings(steps=given.steps)), "afterwards": afterwards}
+        told = {
+            "questions": fingerprint(asked),
+            "settings": str(Settings(steps=given.steps, prompts=given.prompts)),
+            "afterwards": afterwards,
+        }
         with Execution(out=given.folder, jobs=given.jobs).results_folder(told) as folder:
             rows = conduct(folder, smollm2_in(folder), asked, runs, Execution(jobs=given.jobs), afterwards)
             analysis.save(rows, folder)

@@ -288,7 +288,8 @@ def run(
                     file.write(b".")
             for row in rows[-len(questions) :]:
                 row["new_reward"] = sum(new_rewards) / afterwards
-    return pd.DataFrame(rows).assign(method=settings.method, beta=settings.beta, seed=settings.seed)
+    of_run = {"method": settings.method, "beta": settings.beta, "seed": settings.seed, "prompts": settings.prompts}
+    return pd.DataFrame(rows).assign(**of_run)
 
 
 def state_of(training: Training) -> dict[str, Any]:

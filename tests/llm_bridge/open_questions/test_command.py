@@ -62,3 +62,20 @@ def test_a_run_has_as_many_steps_as_are_asked_for(model_folder, tmp_path, monkey
     assert sorted(pd.read_csv(tmp_path / "out" / "RUNS.csv")["step"].unique()) == [0, 3]
     assert run(monkeypatch, *words, 0) == 2
     assert "--steps 0: expected 1 or more" in capsys.readouterr().err
+
+
+def test_a_step_has_as_many_prompts_as_are_asked_for(model_folder, tmp_path, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.setattr(command, "built_in", lambda: QUESTIONS)
+    monkeypatch.setattr(command, "smollm2_in", lambda folder: model_folder)
+    words = ("cokl=0.1", "--jobs", 1, "--steps", 2, "--prompts")
+    trained = {}
+    for prompts in (1, 2):
+        assert run(monkeypatch, tmp_path / str(prompts), *words, prompts) == 0
+        rows = pd.read_csv(tmp_path / str(prompts) / "RUNS.csv").dropna(subset=["prompts"])
+        assert set(rows["prompts"]) == {prompts}
+        trained[prompts] = rows["train_rows"].max()
+    assert trained[2] > trained[1]
+    assert run(monkeypatch, tmp_path / "out", *words, 0) == 2
+    assert "--prompts 0: expected 1 or more" in capsys.readouterr().err
+    assert run(monkeypatch, tmp_path / "1", *words, 2) == 2  # another experiment
+    assert "prompts=1" in capsys.readouterr().err

@@ -15,7 +15,8 @@ from llm_bridge.open_questions import analysis
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "llm_bridge" / "open_questions" / "FINDINGS.md").read_text("utf-8")
-ALL = pd.read_csv(ROOT / "llm_bridge" / "open_questions" / "RUNS.csv")
+EVERY = pd.read_csv(ROOT / "llm_bridge" / "open_questions" / "RUNS.csv")
+ALL = EVERY[EVERY["prompts"].isin([6]) | EVERY["prompts"].isna()]  # the base has no steps
 RUNS = ALL[ALL["seed"] == 0]
 LABELS = {"before training": "base", "plain RL": "none", "CoKL, 0.03": "cokl"}
 
@@ -170,7 +171,7 @@ def test_what_is_said_of_the_planned_runs_is_what_they_show_by_the_rule():
     told = r"the second run alone has (\S+) ± (\S+), the first (\S+) ± (\S+)\."
     assert re.findall(told, words) == [tuple(f"{value:.2f}" for run in reversed(alone) for value in run)]
     readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    told = r"CoKL minus replay is (\S+) ± (\S+) different right answers of 64, CoKL minus reverse KL (\S+) ± (\S+)"
+    told = r"CoKL minus replay is (\S+) ± (\S+) different correct answers of 64, CoKL minus reverse KL (\S+) ± (\S+)"
     assert re.findall(told, readme) == [tuple(apart)]
 
 
@@ -181,6 +182,35 @@ def test_the_tables_are_made_from_the_runs():
     assert len(tables) == PAGE.count("<!-- table ")
     assert f"| CoKL | 0.03 | 76.6% | 8.9 | {100 * ends(100, 16)['right']['cokl', 0.03]:.1f}% |" in tables["first-plan"]
     assert f"| {at_the_level('cokl', 0.01, 101, 0.8):.1f} |" in tables["selection"].splitlines()[2]
+
+
+def test_the_ablations_cells_are_their_runs():
+    """Each cell by loops over rows, and each table's runs, by number."""
+    labels = {"CoKL": "cokl", "CoKL w/o term 1": "cokl_without_term1", "Replay": "correct_forward_kl"}
+    labels |= {"CoKL + floor": "cokl_floor", "plain RL": "none"}
+    seen = []
+    for name in ("ablation", "prompts", "coefficients"):
+        (table,) = re.findall(rf"<!-- table {name} -->\n(.*?)<!-- end -->", PAGE, re.DOTALL)
+        for line in table.strip().splitlines()[2:]:
+            label, beta, prompts, right, different, _, zero_correct, seconds = line.strip("| ").split(" | ")
+            values: dict[str, list[float]] = {"right": [], "different": [], "zero": [], "seconds": []}
+            for seed in (30, 31, 32):
+                rows = EVERY[(EVERY["seed"] == seed) & (EVERY["method"] == labels[label])]
+                rows = rows[(rows["beta"] == float(beta.replace("-", "0"))) & (rows["prompts"] == int(prompts))]
+                assert len(rows) == 3 * 32, line
+                last = rows[(rows["step"] == 24) & ~rows["held_out"]]
+                values["right"].append(100 * last["right"].mean())
+                values["different"].append(last["different"].mean())
+                values["zero"].append(
+                    100 * np.mean([rows[rows["step"] == s]["train_zero_correct"].max() for s in (8, 16, 24)])
+                )
+                values["seconds"].append(last["step_seconds"].iloc[0])
+            for cell, number in ((right, "right"), (different, "different"), (zero_correct, "zero")):
+                mean_, half = mean_and_half_width(np.array(values[number]))
+                assert cell == f"{mean_:.1f} ± {half:.1f}", line
+            assert seconds == f"{np.mean(values['seconds']):.1f}"
+            seen.append((name, label, prompts))
+    assert len(seen) == len({*seen})
 
 
 def test_how_many_runs_of_the_pilot_reach_the_level():
