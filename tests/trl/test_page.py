@@ -21,27 +21,79 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "trl.md"
 STEPS, NEW, OLD = 2, 16, 32
 
 
-def test_the_pages_scripts_fill_a_buffer_and_train_with_it(tmp_path, monkeypatch, capsys):
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def scripts(tmp_path, monkeypatch):
+    """The page's scripts by name, and a folder with the model and the tasks that they read."""
     make_toy(tmp_path, 200)
     rows = pd.read_parquet(tmp_path / "math_train.parquet").to_dict("records")
     for name, part in (("new_task", rows[:NEW]), ("old_task", rows[NEW : NEW + OLD])):
         asked = [{"prompt": list(row["prompt"]), "answer": row["reward_model"]["ground_truth"]} for row in part]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, asked)))
-    text = PAGE.read_text()
-    codes = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    for name, code in zip(("common", "fill", "train"), codes, strict=True):
-        (tmp_path / f"{name}.py").write_text(code)
     own = {"MODEL": str(tmp_path / "model"), "DATA": str(tmp_path), "OUT": str(tmp_path), "STEPS": str(STEPS)}
     for name, value in own.items():
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "common", raising=False)
-    _, commands = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    return dict(zip(("common", "fill", "train"), re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL), strict=True))
+
+
+def follow(folder: Path, scripts: dict[str, str]) -> None:
+    """Save the scripts and run what the page says to run."""
+    for name, code in scripts.items():
+        (folder / f"{name}.py").write_text(code)
+    _, commands = re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
     for command in commands.splitlines():
-        runpy.run_path(str(tmp_path / command.removeprefix("python ")), run_name="__main__")
+        runpy.run_path(str(folder / command.removeprefix("python ")), run_name="__main__")
+
+
+def logged(text: str, metric: str) -> list[float]:
+    return [float(value) for value in re.findall(rf"'{metric}': '?(-?[\d.e-]+)", text)]
+
+
+def test_the_pages_scripts_fill_a_buffer_and_train_with_it(scripts, tmp_path, capsys):
+    follow(tmp_path, scripts)
     buffer = Buffer.load(tmp_path / "buffer.parquet", model_fingerprint(tmp_path / "model"))
     assert len(buffer) == OLD
     assert buffer.group_size == 4
-    losses = re.findall(r"'cokl/loss': '?(-?[\d.e-]+)", capsys.readouterr().out)
+    losses = logged(capsys.readouterr().out, "cokl/loss")
     assert len(losses) == STEPS
-    assert all(float(loss) > 0 for loss in losses)  # a negative log-likelihood
+    assert all(loss > 0 for loss in losses)  # a negative log-likelihood
+
+
+def test_the_four_changes_for_many_different_right_answers(scripts, tmp_path, capsys):
+    section = TEXT.partition("### Many different right answers")[2].partition("## 4.")[0]
+    one, two, three, four = re.findall(r"^\d\. (.*)$", section, re.MULTILINE)
+    (more_answers,) = re.findall(r"`(GRPOConfig\(.*?\))`", two)
+    method, beta, prompts = re.findall(r"`(cokl_(?:method|beta|prompts)=[^`]*)`", three)
+    (cached,) = re.findall(r"`(cokl_cached_per_prompt=\d+)`", four)
+    assert "new_task.jsonl" in one
+    assert "Leave out `cokl_kl_prompts`" in three
+    changes = {
+        "fill": [
+            ("old_task.jsonl", "new_task.jsonl"),
+            ("buffer.parquet", "own.parquet"),
+            ('GRPOConfig(f"{OUT}/fill", **options)', more_answers),
+        ],
+        "train": [
+            ("buffer.parquet", "own.parquet"),
+            ('cokl_method="replay"', method),
+            ("cokl_beta=0.003", beta),
+            ("cokl_kl_prompts=6", f"{prompts}, {cached}"),
+        ],
+    }
+    for name, of_script in changes.items():
+        for before, after in of_script:
+            assert scripts[name].count(before) == 1, before
+            scripts[name] = scripts[name].replace(before, after)
+    follow(tmp_path, scripts)
+    buffer = Buffer.load(tmp_path / "own.parquet", model_fingerprint(tmp_path / "model"))
+    assert len(buffer) == NEW
+    assert buffer.group_size == 16
+    out = capsys.readouterr().out
+    assert len(logged(out, "cokl/loss")) == STEPS
+    share = logged(out, "cokl/not_regularized")
+    assert len(share) == STEPS
+    assert min(share) < 1  # some prompts of the step are regularized
