@@ -7,12 +7,15 @@ import tyro
 
 from benchmarks.actor import Actor
 from benchmarks.engines import Engines
+from benchmarks.loop import Loop
 from benchmarks.sweep import Sweep
 from cokl.support.errors import InputError
 
 if __name__ == "__main__":
     command: Any = tyro.extras.subcommand_cli_from_dict(
-        {"sweep": Sweep, "actor": Actor, "engines": Engines}, prog="python -m benchmarks", description=__doc__
+        {"sweep": Sweep, "actor": Actor, "loop": Loop, "engines": Engines},
+        prog="python -m benchmarks",
+        description=__doc__,
     )
     try:
         raise SystemExit(command.run())

@@ -288,8 +288,8 @@ def run(
                     file.write(b".")
             for row in rows[-len(questions) :]:
                 row["new_reward"] = sum(new_rewards) / afterwards
-    of_run = {"method": settings.method, "beta": settings.beta, "seed": settings.seed, "prompts": settings.prompts}
-    return pd.DataFrame(rows).assign(**of_run)
+    table = pd.DataFrame(rows).assign(method=settings.method, beta=settings.beta)
+    return table.assign(seed=settings.seed, prompts=settings.prompts)
 
 
 def state_of(training: Training) -> dict[str, Any]:
