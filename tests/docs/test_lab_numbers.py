@@ -67,16 +67,16 @@ def test_readme_says_what_cokl_gains_and_loses_in_miniatures():
     assert f"8 draws find {spread(few * 100)} points less" in README
     assert f"with 8 the entropy bonus covers {spread(few, 3)} (" in FINDINGS
     after = [at(ENTROPY, method=name, beta=beta)["plasticity"] for name, beta in (("cokl", 0.05), ("entropy", 0.1))]
-    assert (
-        f"mean reward is {spread((after[0] - after[1]) * 100, 0)} points higher after CoKL than after the entropy bonus"
-        in README
-    )
+    assert f"minus 0.61 (entropy at 0.1) | {spread(after[0] - after[1], 3)} (" in FINDINGS
+    (declared,) = re.findall(r"the declared measurement \| 0\.(\d+) ± 0\.(\d+) \(", FINDINGS)
+    mean, half_width = (f"{int(digits) / 10:.1f}" for digits in declared)
+    assert f"mean reward is {mean} ± {half_width} points higher after CoKL than after the entropy bonus" in README
     raw = [
         at(table, mode="sampled", method="reverse_kl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
         - at(table, mode="sampled", method="cokl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
         for table in (part[part["kl_prompts"].isin([8, 16])] for part in SHIFT)
     ]
-    assert f"CoKL ends {spread(raw[0])} points below reverse KL" in README
+    assert f"CoKL, with half as many old prompts, ends {spread(raw[0])} points below reverse KL" in README
     assert f"CoKL ends {both(*raw)} *raw* points below reverse KL" in FINDINGS
 
 
