@@ -143,11 +143,20 @@ def test_the_demos_answer_is_the_mean_over_trained_questions_and_its_picture_has
         "CoKL at 0.03 ends at 82 % right with 8.5 different "
         "right answers; Plain RL ends at 96 % right with 4.5 different right answers."
     ) in section
+    assert "One run each, of seed 0, which decides nothing." in section
     assert {"base", "none", "cokl"} == set(re.findall('data-method="(.*?)"', section))
     assert re.findall('data-said="(CoKL.*?)"', section) == [
         "CoKL, Correctness, training questions 0.82, Different right answers of 64 8.5",
         "CoKL, Correctness, training questions 0.82, KL among cached right answers [nats] 0.6",
     ]
+
+
+def test_of_several_seeds_the_section_says_which_is_shown(tmp_path: Path):
+    seeds = [questions_asked().assign(seed=seed) for seed in (31, 30, 32)]
+    pd.concat(seeds).to_csv(tmp_path / "RUNS.csv", index=False)
+    page.write(tmp_path, tmp_path / "page.html")
+    section = (tmp_path / "page.html").read_text(encoding="utf-8").partition('<section id="open-questions">')[2]
+    assert "One run each, of seed 31, the first of 3, which decides nothing." in section
 
 
 def damaged(column: str, cell: str) -> str:
