@@ -121,19 +121,19 @@ class Experiment:
 
     def prepare(self) -> None:
         """The prompts, unless they are the user's own, and SmolLM2 where no other model is named."""
-        data, write = self.root / "data", self.config.workload.prompts.write
-        if self.config.model and write:
-            if not (data / "done").is_file():
-                _say("data")
-            write(data, self.config.seed, self.data_dir)
-        if not self.config.model and not (data / "model" / "tokenizer_config.json").is_file():
-            from llm_bridge.smollm2_weights import convert, find_weights, require_room
+        from llm_bridge.smollm2_weights import convert, find_weights, require_room
 
+        data, write, gguf = self.root / "data", self.config.workload.prompts.write, None
+        made = [*(["data"] if write else []), *([] if self.config.model else ["starting model"])]
+        if not made or (data / ("done" if self.config.model else "model/tokenizer_config.json")).is_file():
+            return
+        if not self.config.model:
             require_room(self.root, self.config.name)
             gguf = find_weights()
-            _say("data and starting model")
-            if write:
-                write(data, self.config.seed, self.data_dir)
+        _say(" and ".join(made))
+        if write:
+            write(data, self.config.seed, self.data_dir)
+        if gguf:
             convert(gguf, data / "model")
 
     def train_math(self) -> None:
