@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from cokl import methods
@@ -132,7 +133,7 @@ class Experiment:
             gguf = find_weights()
         _say(" and ".join(made))
         if write:
-            write(data, self.config.seed, self.data_dir)
+            resolve_name(write)(data, seed=self.config.seed, data_dir=self.data_dir)
         if gguf:
             convert(gguf, data / "model")
 
@@ -151,7 +152,7 @@ class Experiment:
             drawn = job.folder / "candidates" / f"{job.steps}.jsonl"
             if not drawn.is_file() or drawn.read_bytes()[-1:] != b"\n":  # none, or cut off in a line
                 self.run(job, jobs.EVALUATE_ONLY)
-            write_strata(drawn, strata.parent, config.buffer_prompts)
+            resolve_name(write_strata)(drawn, strata.parent, config.buffer_prompts)
         self._train(math(), BASE)
 
     def fill_buffer(self) -> None:

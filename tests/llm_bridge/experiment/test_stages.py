@@ -109,6 +109,7 @@ def test_a_finished_job_is_not_started_again(tmp_path, monkeypatch):
     [
         ("smollm2", {}, ["room", "weights", "data and starting model", "sums", "model"]),
         ("smollm2", {"own_data": "mine"}, ["room", "weights", "starting model", "model"]),
+        ("open-questions", {}, ["room", "weights", "data and starting model", "questions", "model"]),
         ("qwen3-0.6b", {}, ["data", "the paper's"]),
         ("qwen3-0.6b", {"own_data": "mine"}, []),
     ],
@@ -117,7 +118,7 @@ def test_what_is_prepared_in_which_order_and_once(name, changes, made, tmp_path,
     order: list[str] = []
 
     def makes(what: str, name: str = "") -> Callable[..., None]:
-        def make(*arguments) -> None:
+        def make(*arguments, **options) -> None:
             order.append(what)
             if name:
                 (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -134,6 +135,7 @@ def test_what_is_prepared_in_which_order_and_once(name, changes, made, tmp_path,
     monkeypatch.setattr("llm_bridge.smollm2_weights.find_weights", find)
     monkeypatch.setattr("llm_bridge.smollm2_weights.convert", makes("model", "model/tokenizer_config.json"))
     monkeypatch.setattr("llm_bridge.experiment.smollm2.tasks.write_sets", makes("sums"))
+    monkeypatch.setattr("llm_bridge.experiment.open_questions.write_sets", makes("questions"))
     monkeypatch.setattr("llm_bridge.data.prepare.prepare", makes("the paper's", "done"))
     experiment = Experiment(dataclasses.replace(configurations.PRESETS[name], **changes), tmp_path)
     experiment.prepare()
