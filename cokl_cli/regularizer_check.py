@@ -14,6 +14,8 @@ fall: no sign of it is wrong. Kinks and flat parts, such as those of total varia
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -120,47 +122,71 @@ def _told(regularizer: Regularizer, policy: Policy, reference: Policy, where: st
     with _Culprit() as culprit, told_of_users_code(regularizer.name, f"value {where}"):
         value = regularizer.value(policy, reference)
         gradient = Regularizer.logit_gradient(regularizer, policy, reference)
-    for what, numbers in (("value", value), ("the gradient of value", gradient)):
+    for what, numbers, cause in (
+        ("value", value, vars(value).get(_CAUSE)),
+        ("the gradient of value", gradient, culprit.backward),
+    ):
         if not bool(numbers.isfinite().all()):
-            raise InputError(f"{regularizer.name}: {what} is not finite {where}: {culprit.told}")
+            raise InputError(f"{regularizer.name}: {what} is not finite {where}: {cause or _beyond('an operation')}")
     return value, gradient
 
 
+_CAUSE = "_cause"
+"""Attribute of a tensor: what made it not finite; "" if nothing did."""
+
+
 class _Culprit(TorchFunctionMode):
-    """Notes the first operation that makes numbers that are not finite of finite ones, forward or backward, or NaN of
-    infinite ones, such as the -inf of a mask.
+    """Notes at each tensor that is not finite which operation made it so of finite numbers, or NaN of infinite ones,
+    such as the -inf of a mask; `backward` is that of the gradient, "" if there is none.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.noted = ""
-
-    @property
-    def told(self) -> str:
-        """What it was, and the remedy."""
-        return self.noted or _beyond("an operation")
+        self.backward = ""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [*_tensors([args, kwargs or {}])]
+        earlier = next(filter(None, (vars(one).get(_CAUSE) for one in given)), "")
+        cause = partial(_cause, getattr(func, "__name__", ""), earlier, _worst(given))
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.is_floating_point():
-            given = [torch.as_tensor(one) for one in args if isinstance(one, Tensor | float)]
-            name = getattr(func, "__name__", "")
-            if not self.noted and not bool(result.isfinite().all()):
-                if all(bool(one.isfinite().all()) for one in given):
-                    self.noted = _beyond(name)
-                elif bool(result.isnan().any()) and not any(bool(one.isnan().any()) for one in given):
-                    self.noted = (
-                        f"{name} makes NaN of an infinite number, as log-probabilities have at -inf in padding and "
-                        "where masked; sum with cokl.policy.expectation, or put a finite number there first"
-                    )
-            if result.grad_fn is not None:
-                result.grad_fn.register_hook(lambda made, came, name=name: self._backward(made, came, name))
+        for made in _tensors(result):
+            vars(made)[_CAUSE] = cause(_worst([made]))
+            if made.grad_fn is not None:
+                made.grad_fn.register_hook(partial(self._note, cause))
         return result
 
-    def _backward(self, made: Any, came: Any, name: str) -> None:
-        finite = [all(bool(one.isfinite().all()) for one in some if one is not None) for some in (made, came)]
-        if finite == [False, True]:
-            self.noted = self.noted or _beyond(name)
+    def _note(self, cause: Callable[[int], str], made: Any, came: Any) -> None:
+        if not _worst(_tensors(came)):
+            self.backward = self.backward or cause(_worst(_tensors(made)))
+
+
+def _tensors(given: Any) -> Iterator[Tensor]:
+    """Those of an operation's arguments or results, numbers among them, and what lists, tuples and mappings hold."""
+    if isinstance(given, Tensor | float):
+        yield torch.as_tensor(given)
+    elif isinstance(given, list | tuple | dict):
+        for one in given.values() if isinstance(given, dict) else given:
+            yield from _tensors(one)
+
+
+def _worst(tensors: Iterable[Tensor]) -> int:
+    """0 where all numbers are finite, 1 where some are infinite, 2 where some are NaN."""
+    return max((2 if bool(one.isnan().any()) else int(not bool(one.isfinite().all())) for one in tensors), default=0)
+
+
+def _cause(operation: str, earlier: str, given: int, made: int) -> str:
+    """What made numbers that are not finite: this operation or an earlier one; "" if none, as with a mask's -inf.
+
+    earlier: what made those that it was given. given, made: `_worst` of each.
+    """
+    if made and (earlier or not given):
+        return earlier or _beyond(operation)
+    if (given, made) != (1, 2):
+        return ""
+    return (
+        f"{operation} makes NaN of an infinite number, as log-probabilities have at -inf in padding and "
+        "where masked; sum with cokl.policy.expectation, or put a finite number there first"
+    )
 
 
 def _beyond(operation: str) -> str:

@@ -74,7 +74,10 @@ class LabCommand(LabOptions):
         return 0
 
     def train(self) -> Tables:
-        """Train what is missing."""
+        """Train what is missing, after a look at regularizers of one's own in the lab's environment and precision.
+
+        Where its configuration has none, as the sequences' has no environment, in the paper's.
+        """
         swept = getattr(self.config, "sweep", self.config)
         environment = getattr(swept, "environment", EnvironmentConfig())
         dtype = getattr(torch, getattr(swept, "dtype", "float32"))

@@ -12,19 +12,21 @@ from llm_bridge.open_questions import analysis, figures
 
 def body(folder: Path) -> str:
     """The answer, and correctness against different right answers and drift, of the first seed's runs."""
-    shown = chart(figures.tradeoff(_of_one_seed(folder)), "open_questions_tradeoff")
+    shown = chart(figures.tradeoff(_of_one_seed(analysis.read(folder))), "open_questions_tradeoff")
     return f"<p>{text(answer(folder))}</p>{shown}"
 
 
 def answer(folder: Path) -> str:
     """How often the model is right and in how many ways, before training and at the end of each run of one seed."""
-    paths = _of_one_seed(folder)
+    rows = analysis.read(folder)
+    seeds, paths = rows["seed"].unique(), _of_one_seed(rows)
     before = paths[paths["step"] == 0].iloc[0]
     ends = paths.groupby(["method", "beta"], sort=False).tail(1)
     told = (f"{_called(row)} ends at {_both(row)}" for _, row in ends.iterrows() if row["step"])
+    seed = f"seed {seeds[0]}" + (f", the first of {len(seeds)}" if len(seeds) > 1 else "")
     return (
         f"Before training {_both(before)}. {'; '.join(told)}. Different right answers are of 64 replies to a question. "
-        "One run each, which decides nothing."
+        f"One run each, of {seed}, which decides nothing."
     )
 
 
@@ -36,6 +38,5 @@ def _both(row: pd.Series) -> str:
     return f"{100 * row['right']:.0f} % right with {row['different']:.1f} different right answers"
 
 
-def _of_one_seed(folder: Path) -> pd.DataFrame:
-    rows = analysis.read(folder)
+def _of_one_seed(rows: pd.DataFrame) -> pd.DataFrame:
     return analysis.means(rows[rows["seed"] == rows["seed"].iloc[0]])

@@ -30,11 +30,12 @@ DRAW_SEED = 0
 """Of the draw of the mathematical training and validation problems."""
 
 
-def prepare(out: Path, data_dir: Path | None = None) -> None:
+def prepare(out: Path, data_dir: Path | None = None, seed: int = 0) -> None:
     """Write OUT/NAME.parquet for each set of TABLE_E2, and at the end OUT/done; where that is, nothing is made.
 
-    data_dir: folder of local copies DIR/REPOSITORY/FILE; without it files are downloaded. Raises InputError, before
-    writing, for a missing file, one of another schema, a count other than Table E.2's, or a download that fails.
+    data_dir: folder of local copies DIR/REPOSITORY/FILE; without it files are downloaded. seed: changes nothing. Raises
+    InputError, before writing, for a missing file, one of another schema, a count other than Table E.2's, or a download
+    that fails.
     """
     if (out / "done").exists():
         return

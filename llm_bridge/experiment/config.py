@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from cokl.names import canonical
 from cokl.support.assumptions import assumption
 from cokl.support.options import SOME, Bound, Names, Settings, above, require
-from llm_bridge.experiment.workloads import MATH_SETS, OWN_PROMPTS, PAPER, PAPERS_PROMPTS, SMOLLM2, WORKLOADS, Workload
+from llm_bridge.experiment.workloads import MATH_SETS, OWN_PROMPTS, PAPER, PAPERS_PROMPTS, WORKLOADS, Workload
 
 BASE = "base"
 """The method name of the model after the math stage, before the chat stage."""
@@ -132,7 +132,7 @@ class LLMConfig(Settings):
 
         Its prompts go with its starting model. With `own_data` they are one's own, with another model the paper's.
         """
-        named = WORKLOADS.get(self.name, PAPER if self.model or self.own_data else SMOLLM2)
+        named = WORKLOADS.get(self.name, PAPER if self.model or self.own_data else WORKLOADS["smollm2"])
         if self.own_data:
             return replace(named, prompts=OWN_PROMPTS)
         return replace(named, prompts=PAPERS_PROMPTS) if self.model else named
@@ -174,7 +174,7 @@ PRESETS: dict[str, LLMConfig] = {
         length="token-sum",
         reward_model="",
         reward_function="pkg://llm_bridge.experiment.smollm2.tasks:score",
-        math_sets=("known", "unknown"),
+        math_sets=WORKLOADS["smollm2"].prompts.sets,
     ),
     "qwen3-0.6b": _paper("qwen3-0.6b", "Qwen/Qwen3-0.6B", chat_steps=800),
     "qwen3-0.6b-one-gpu": _paper(
@@ -209,6 +209,6 @@ PRESETS: dict[str, LLMConfig] = {
         length="token-sum",
         reward_model="",
         reward_function="pkg://llm_bridge.experiment.open_questions:score",
-        math_sets=("trained", "held_out"),
+        math_sets=WORKLOADS["open-questions"].prompts.sets,
     ),
 }

@@ -11,10 +11,10 @@ from llm_bridge.data.rows import chat_row, write_rows
 from llm_bridge.open_questions.questions import Question, built_in
 
 
-def write_sets(folder: Path) -> None:
+def write_sets(folder: Path, seed: int = 0, data_dir: Path | None = None) -> None:
     """Write chat_train, trained (the same questions, for evaluation) and held_out. A question is its own ground truth.
 
-    Raises InputError as `built_in` does.
+    seed, data_dir: change nothing, for the questions are fixed and from packages. Raises InputError as `built_in` does.
     """
     questions = built_in()
     trained = [question for question in questions if not question.held_out]

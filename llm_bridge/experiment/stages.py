@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from cokl import methods
@@ -121,19 +122,19 @@ class Experiment:
 
     def prepare(self) -> None:
         """The prompts, unless they are the user's own, and SmolLM2 where no other model is named."""
-        data, write = self.root / "data", self.config.workload.prompts.write
-        if self.config.model and write:
-            if not (data / "done").is_file():
-                _say("data")
-            write(data, self.config.seed, self.data_dir)
-        if not self.config.model and not (data / "model" / "tokenizer_config.json").is_file():
-            from llm_bridge.smollm2_weights import convert, find_weights, require_room
+        from llm_bridge.smollm2_weights import convert, find_weights, require_room
 
+        data, write, gguf = self.root / "data", self.config.workload.prompts.write, None
+        made = [*(["data"] if write else []), *([] if self.config.model else ["starting model"])]
+        if not made or (data / ("done" if self.config.model else "model/tokenizer_config.json")).is_file():
+            return
+        if not self.config.model:
             require_room(self.root, self.config.name)
             gguf = find_weights()
-            _say("data and starting model")
-            if write:
-                write(data, self.config.seed, self.data_dir)
+        _say(" and ".join(made))
+        if write:
+            resolve_name(write)(data, seed=self.config.seed, data_dir=self.data_dir)
+        if gguf:
             convert(gguf, data / "model")
 
     def train_math(self) -> None:
@@ -151,7 +152,7 @@ class Experiment:
             drawn = job.folder / "candidates" / f"{job.steps}.jsonl"
             if not drawn.is_file() or drawn.read_bytes()[-1:] != b"\n":  # none, or cut off in a line
                 self.run(job, jobs.EVALUATE_ONLY)
-            write_strata(drawn, strata.parent, config.buffer_prompts)
+            resolve_name(write_strata)(drawn, strata.parent, config.buffer_prompts)
         self._train(math(), BASE)
 
     def fill_buffer(self) -> None:

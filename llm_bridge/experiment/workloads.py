@@ -7,9 +7,8 @@ file, and a preset in `config.py` with its numbers and its reward function; what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 MATH_SETS = ("math_val", "math500", "olympiad")
 """The sets of mathematics that the paper's models are evaluated on, which are also the columns of score tables."""
@@ -35,48 +34,27 @@ class Pace:
 class Prompts:
     """Where a workload's prompts are from. The default is prompts of one's own, of which nothing is known."""
 
-    write: Callable[[Path, int, Path | None], None] | None = None
-    """Writes them into a folder, for a seed, from local copies of their sources; None where they are there already."""
+    write: str = ""
+    """MODULE:FUNCTION, loaded when it is called. It takes a folder to write them into, `seed`, and `data_dir`, a folder
+    with local copies of their sources or None. Empty where they are there already."""
     sets: tuple[str, ...] = ()
     """Their evaluation sets, of which `math_sets` names some."""
-    strata: Callable[[Path, Path, int], None] | None = None
-    """Makes these sets and the buffer's prompts of the set `candidates`, by the answers of the math-stage model."""
+    strata: str = ""
+    """Likewise: makes these sets and the buffer's prompts of the set `candidates`, by the answers of the math-stage
+    model. Takes these answers, the prompts' folder, and how many the buffer takes."""
     pace: Pace | None = None
 
 
-def _paper(folder: Path, seed: int, data_dir: Path | None) -> None:
-    """The paper's sets are the same for every seed."""
-    from llm_bridge.data.prepare import prepare
-
-    prepare(folder, data_dir)
-
-
-def _sums(folder: Path, seed: int, data_dir: Path | None) -> None:
-    from llm_bridge.experiment.smollm2.tasks import write_sets
-
-    write_sets(folder, seed)
-
-
-def _strata(answers: Path, folder: Path, buffer_prompts: int) -> None:
-    from llm_bridge.experiment.smollm2.tasks import write_strata
-
-    write_strata(answers, folder, buffer_prompts)
-
-
-def _questions(folder: Path, seed: int, data_dir: Path | None) -> None:
-    """The open questions are the same for every seed."""
-    from llm_bridge.experiment.open_questions import write_sets
-
-    write_sets(folder)
-
-
 OWN_PROMPTS = Prompts()
-PAPERS_PROMPTS = Prompts(_paper, MATH_SETS)
+PAPERS_PROMPTS = Prompts("llm_bridge.data.prepare:prepare", MATH_SETS)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What an experiment is of. The default is the paper's."""
+    """What an experiment is of. The default is the paper's.
+
+    Stages, options, files and columns have the paper's names, math and chat, whatever the tasks are: users have them.
+    """
 
     title: str = ""
     """What pictures call it; as the model is called, if empty."""
@@ -97,7 +75,7 @@ class Workload:
     @property
     def counts_answers(self) -> bool:
         """Whether different right answers to a prompt of the first set are among its scores."""
-        return self.prompts.strata is not None or self.cached_per_prompt > 0
+        return bool(self.prompts.strata) or self.cached_per_prompt > 0
 
     @property
     def buffer_file(self) -> str:
@@ -108,21 +86,27 @@ class Workload:
 
 
 PAPER = Workload()
-SMOLLM2 = Workload(
-    title="SmolLM2-135M",
-    prompts=Prompts(_sums, ("known", "unknown"), _strata, Pace(80.0, 0.75, 0.16, evaluated=98, candidates=132)),
-    coefficients={"correct_forward_kl": 0.003},  # the best on its selection seed, as the others
-    coefficient=0.01,
-)
-OPEN_QUESTIONS = Workload(
-    title="SmolLM2-135M, open questions",
-    prompts=Prompts(_questions, ("trained", "held_out")),
-    coefficients={},
-    coefficient=0.01,
-    math_stage=False,
-    chat_sets=(),
-    cached_per_prompt=8,
-    settings=("open_questions",),
-)
-WORKLOADS = {"smollm2": SMOLLM2, "open-questions": OPEN_QUESTIONS}
+WORKLOADS = {
+    "smollm2": Workload(
+        title="SmolLM2-135M",
+        prompts=Prompts(
+            "llm_bridge.experiment.smollm2.tasks:write_sets",
+            ("known", "unknown"),
+            "llm_bridge.experiment.smollm2.tasks:write_strata",
+            Pace(80.0, 0.75, 0.16, evaluated=98, candidates=132),
+        ),
+        coefficients={"correct_forward_kl": 0.003},  # the best on its selection seed, as the others
+        coefficient=0.01,
+    ),
+    "open-questions": Workload(
+        title="SmolLM2-135M, open questions",
+        prompts=Prompts("llm_bridge.experiment.open_questions:write_sets", ("trained", "held_out")),
+        coefficients={},
+        coefficient=0.01,
+        math_stage=False,
+        chat_sets=(),
+        cached_per_prompt=8,
+        settings=("open_questions",),
+    ),
+}
 """By the preset's name; the paper's is that of all others."""

@@ -22,6 +22,9 @@ from cokl.support.statistics import csv_text, mean_and_half_width
 NUMBERS = ("right", "different", "different_of_32", "entropy", "cached_kl")
 """What is measured of the answers to a question, as `experiment.measured` has it."""
 
+LACKING = ("different_of_32", "entropy", "cached_kl")
+"""Those that a question may lack, where too few answers to it are right."""
+
 LEVEL = 0.8
 """The correctness at which methods are compared: the rule is in FINDINGS."""
 
@@ -37,14 +40,38 @@ def save(rows: pd.DataFrame, folder: Path) -> None:
 
 
 def read(folder: Path) -> pd.DataFrame:
-    """The rows of a folder's RUNS.csv. Raises InputError for a file that is no such table."""
+    """The rows of a folder's RUNS.csv. Raises InputError for a file that is no such table, or damaged."""
+    path = folder / RUNS
     try:
-        rows = pd.read_csv(folder / RUNS)
+        rows = pd.read_csv(path)
     except (OSError, ValueError) as error:  # ValueError: whatever pandas makes of damaged text
-        raise InputError(f"{folder / RUNS}: expected a table of runs, but it cannot be read: {error}") from error
-    missing = [name for name in ("seed", "method", "beta", "step", "held_out", *NUMBERS) if name not in rows]
+        said = " ".join(str(error).split())
+        raise InputError(f"{path}: expected a table of runs, but it cannot be read: {said}") from error
+    needed = ("seed", "method", "beta", "step", "held_out", *NUMBERS)
+    missing = [name for name in needed if name not in rows]
     if missing:
-        raise InputError(f"{folder / RUNS} lacks the column {missing[0]!r}; it has {', '.join(map(str, rows.columns))}")
+        raise InputError(f"{path} lacks the column {missing[0]!r}; it has {', '.join(map(str, rows.columns))}")
+    if rows.empty:
+        raise InputError(f"{path} has no rows; expected those of finished runs")
+    for name in needed:
+        column, expected = rows[name], "a finite number"
+        if name == "method":
+            good, expected = column.notna(), "a method"
+        elif name == "held_out":
+            good, expected = column.astype(str).isin(["True", "False"]), "True or False"
+        else:
+            good = pd.to_numeric(column, errors="coerce").abs() < math.inf
+            good |= column.isna() & (name in LACKING)
+        if not good.all():
+            row = int((~good).to_numpy().argmax())
+            raise InputError(f"{path}: {name} in row {row + 1}: expected {expected}, got {column.iloc[row]}")
+    trained = rows[~rows["held_out"]]
+    for seed in rows["seed"].unique():
+        of_seed = trained[trained["seed"] == seed]
+        base = of_seed["method"] == "base"
+        for rows_of, there in (("method base at step 0", base & (of_seed["step"] == 0)), ("any other method", ~base)):
+            if not there.any():
+                raise InputError(f"{path}: seed {seed} has no rows of {rows_of}; expected some, with held_out False")
     return rows
 
 

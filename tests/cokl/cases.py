@@ -85,6 +85,21 @@ def cases(
     return Case(logits, reference_logits, mask)
 
 
+@st.composite
+def cases_with_impossible_actions(draw: st.DrawFn) -> Case:
+    """Batches with some logits of -inf, and some action possible; correct ones may all be impossible (q = 0)."""
+    case = draw(cases(largest=1.0, allow_empty=False, min_actions=2))
+    rows = np.arange(len(case.mask))
+    impossible, impossible_reference = (draw(arrays(bool, case.mask.shape)) for _ in range(2))
+    for side in (impossible, impossible_reference):
+        side[rows, draw(st.integers(0, case.mask.shape[1] - 1))] = False
+    return Case(
+        np.where(impossible, -np.inf, case.logits),
+        np.where(impossible_reference, -np.inf, case.reference_logits),
+        case.mask,
+    )
+
+
 def moderate_cases(**options: Any) -> st.SearchStrategy[Case]:
     """Batches whose probabilities are ordinary float64 numbers."""
     return cases(largest=30.0, **options)

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from cokl_cli.app import main
+from llm_bridge.experiment.config import PRESETS
 
 HUGE = str(10**30)
 
@@ -34,11 +35,7 @@ def refusal(capsys, *arguments: str) -> str:
         ("bandit card my_regularzer.py", "cannot read my_regularzer.py: No such file or directory (did you mean my_r"),
         ("bandit sweep --config quikc.json", "No such file or directory (did you mean quick.json?)"),
         ("theory check --only cokl-gradeint", "unknown claim 'cokl-gradeint' (did you mean cokl-gradient?); "),
-        (
-            "llm run --preset qwen3-1.7",
-            "--preset: expected one of smollm2, qwen3-0.6b, qwen3-0.6b-one-gpu, qwen3-1.7b, qwen3-4b, "
-            "open-questions, got",
-        ),
+        ("llm run --preset qwen3-1.7", f"--preset: expected one of {', '.join(PRESETS)}, got"),
         ("bandit sweep --betas -0.1", "betas: expected finite coefficients > 0, got -0.1"),
         ("bandit sweep --seeds 0", "seeds: expected at least 1, got 0"),
         ("bandit sweep --jobs 0", "jobs: expected 1 to 10000, got 0"),

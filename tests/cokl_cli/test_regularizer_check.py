@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -52,7 +53,25 @@ def ratio_among_the_correct(p: Policy, r: Policy) -> Tensor:
 
 
 def wrong(p: Policy) -> Tensor:
-    return p.log_probs.masked_fill(p.correct.mask, -torch.inf)
+    return p.log_probs.masked_fill(p.correct.mask, value=-torch.inf)
+
+
+def js_among_the_correct(p: Policy, r: Policy) -> Tensor:
+    middle = torch.logaddexp(p.conditional_log_probs, r.conditional_log_probs) - math.log(2)
+    return expectation(p.conditional_probs, p.conditional_log_probs - middle) + expectation(
+        r.conditional_probs, r.conditional_log_probs - middle
+    )
+
+
+def js_of_a_stack(p: Policy, r: Policy) -> Tensor:
+    both = torch.stack([p.conditional_log_probs, r.conditional_log_probs.expand(p.conditional_log_probs.shape)])
+    return (both.exp() * (both - both.logsumexp(0))).sum((0, -1))
+
+
+def power_of_the_incorrect(p: Policy, r: Policy) -> Tensor:
+    """Of the correct, log(0) = -inf, which the value leaves out."""
+    chances = (p.probs * ~p.correct.mask).log()
+    return torch.where(p.correct.mask, 0, p.probs * chances).sum(-1)
 
 
 RIGHT: dict[str, Value] = {
@@ -138,6 +157,18 @@ WRONG: dict[str, tuple[Value, str]] = {
             p.conditional_probs > 0, p.conditional_probs * (p.conditional_log_probs - r.conditional_log_probs), 0
         ).sum(-1),
         f"the gradient of value is not finite {PADDED}: sub makes NaN of an infinite number",
+    ),
+    "jensen_shannon_among_the_correct": (
+        js_among_the_correct,
+        f"the gradient of value is not finite {PADDED}: logaddexp makes NaN of an infinite number",
+    ),
+    "jensen_shannon_of_a_stack": (
+        js_of_a_stack,
+        f"value is not finite {PADDED}: sub makes NaN of an infinite number",
+    ),
+    "log_hidden_from_the_value_alone": (
+        power_of_the_incorrect,
+        "the gradient of value is not finite at an ordinary policy: log is at or beyond the end of its range",
     ),
     "padding_among_a_mean": (
         lambda p, r: (p.conditional_probs - r.conditional_probs).square().mean(-1),

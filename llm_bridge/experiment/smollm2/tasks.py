@@ -38,10 +38,10 @@ KNOWN, UNKNOWN = 7 / 8, 1 / 8
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
-def write_sets(folder: Path, seed: int) -> None:
+def write_sets(folder: Path, seed: int, data_dir: Path | None = None) -> None:
     """Write math_train, candidates (of both kinds), chat_train and chat_val; no prompt is in two of them.
 
-    The same seed gives the same files.
+    The same seed gives the same files. data_dir: changes nothing, for their sources are packages.
     """
     easy, hard = ((one for one in _prompts(*kind, seed) if " - " not in one[1]) for kind in (EASY, HARD))
     candidates = [*itertools.islice(easy, SIZES["easy"]), *itertools.islice(hard, SIZES["hard"])]

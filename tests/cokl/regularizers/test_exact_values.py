@@ -9,13 +9,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from cokl import regularizers
 from cokl.policy import CorrectSet, Policy
 from cokl.regularizers import Regularizer
 from cokl.support.errors import InputError
-from tests.cokl.cases import LARGEST_LOGIT, VARIANTS, Case, assert_close, cases, every_regularizer, moderate_cases
+from tests.cokl.cases import (
+    LARGEST_LOGIT,
+    VARIANTS,
+    Case,
+    assert_close,
+    cases,
+    cases_with_impossible_actions,
+    every_regularizer,
+    moderate_cases,
+)
 from tests.oracles import exact
 from tests.oracles.exact import PRECISE
 
@@ -90,21 +98,6 @@ def test_contexts_without_a_correct_action_are_zero_for_conditional_regularizers
     gradient = VARIANTS[variant].logit_gradient(*case.policies())
     assert bool((value == 0).all()) == VARIANTS[variant].conditional
     assert bool((gradient == 0).all()) == VARIANTS[variant].conditional
-
-
-@st.composite
-def cases_with_impossible_actions(draw: st.DrawFn) -> Case:
-    """Batches with some logits of -inf, and some action possible; correct ones may all be impossible (q = 0)."""
-    case = draw(cases(largest=1.0, allow_empty=False, min_actions=2))
-    rows = np.arange(len(case.mask))
-    impossible, impossible_reference = (draw(arrays(bool, case.mask.shape)) for _ in range(2))
-    for side in (impossible, impossible_reference):
-        side[rows, draw(st.integers(0, case.mask.shape[1] - 1))] = False
-    return Case(
-        np.where(impossible, -np.inf, case.logits),
-        np.where(impossible_reference, -np.inf, case.reference_logits),
-        case.mask,
-    )
 
 
 @every_regularizer

@@ -17,6 +17,7 @@ from cokl_cli.report.results import finished, sources
 from cokl_cli.report.sections import claims, headline
 from cokl_cli.report.sections.claims import Judged
 from tests.bandit.shift.tables import shift_table
+from tests.cokl_cli.report.conftest import questions_asked
 
 COLOURS: list[tuple[Verdict | None, str]] = [
     ("held", "good"),
@@ -142,6 +143,7 @@ def test_the_demos_answer_is_the_mean_over_trained_questions_and_its_picture_has
         "CoKL at 0.03 ends at 82 % right with 8.5 different "
         "right answers; Plain RL ends at 96 % right with 4.5 different right answers."
     ) in section
+    assert "One run each, of seed 0, which decides nothing." in section
     assert {"base", "none", "cokl"} == set(re.findall('data-method="(.*?)"', section))
     assert re.findall('data-said="(CoKL.*?)"', section) == [
         "CoKL, Correctness, training questions 0.82, Different right answers of 64 8.5",
@@ -149,13 +151,54 @@ def test_the_demos_answer_is_the_mean_over_trained_questions_and_its_picture_has
     ]
 
 
+def test_of_several_seeds_the_section_says_which_is_shown(tmp_path: Path):
+    seeds = [questions_asked().assign(seed=seed) for seed in (31, 30, 32)]
+    pd.concat(seeds).to_csv(tmp_path / "RUNS.csv", index=False)
+    page.write(tmp_path, tmp_path / "page.html")
+    section = (tmp_path / "page.html").read_text(encoding="utf-8").partition('<section id="open-questions">')[2]
+    assert "One run each, of seed 31, the first of 3, which decides nothing." in section
+
+
+def damaged(column: str, cell: str) -> str:
+    """The demo's table, whose first row has another `cell`."""
+    rows = questions_asked().astype(str)
+    rows.loc[0, column] = cell
+    return rows.to_csv(index=False)
+
+
+def only(query: str) -> str:
+    """Its rows of a query."""
+    return questions_asked().query(query).to_csv(index=False)
+
+
 @pytest.mark.parametrize(
-    ("text", "said"), [("seed,method\n0,none\n", "lacks the column 'beta'"), ("", "cannot be read")]
+    ("text", "said"),
+    [
+        ("seed,method\n0,none\n", "lacks the column 'beta'"),
+        ("", "cannot be read"),
+        ("seed,method\n0,none,1,2\n0,none,1,2,3,4\n", "cannot be read: .* saw 6$"),
+        (only("step > 99"), "has no rows; expected those of finished runs$"),
+        (damaged("right", "many"), ": right in row 1: expected a finite number, got many$"),
+        (damaged("cached_kl", "inf"), ": cached_kl in row 1: expected a finite number, got inf$"),
+        (damaged("beta", ""), ": beta in row 1: expected a finite number, got nan$"),
+        (damaged("method", ""), ": method in row 1: expected a method, got nan$"),
+        (damaged("held_out", "perhaps"), ": held_out in row 1: expected True or False, got perhaps$"),
+        (only("method != 'base'"), ": seed 0 has no rows of method base at step 0; expected some"),
+        (only("method != 'base' or held_out"), ": seed 0 has no rows of method base at step 0"),
+        (only("step == 0"), ": seed 0 has no rows of any other method; expected some, with held_out False$"),
+    ],
 )
 def test_runs_of_open_questions_that_are_none_are_one_line(text, said, tmp_path: Path):
     (tmp_path / "RUNS.csv").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=said) as refused:
         page.write(tmp_path, tmp_path / "page.html")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("column", ["different_of_32", "entropy", "cached_kl"])
+def test_a_question_may_lack_what_too_few_right_answers_cannot_have(column, tmp_path: Path):
+    (tmp_path / "RUNS.csv").write_text(damaged(column, ""))
+    page.write(tmp_path, tmp_path / "page.html")
 
 
 def test_results_without_a_chat_set_have_a_page(tmp_path: Path):

@@ -104,6 +104,46 @@ def test_a_finished_job_is_not_started_again(tmp_path, monkeypatch):
     Experiment(SMALL, tmp_path).run(job)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "made"),
+    [
+        ("smollm2", {}, ["room", "weights", "data and starting model", "sums", "model"]),
+        ("smollm2", {"own_data": "mine"}, ["room", "weights", "starting model", "model"]),
+        ("open-questions", {}, ["room", "weights", "data and starting model", "questions", "model"]),
+        ("qwen3-0.6b", {}, ["data", "the paper's"]),
+        ("qwen3-0.6b", {"own_data": "mine"}, []),
+    ],
+)
+def test_what_is_prepared_in_which_order_and_once(name, changes, made, tmp_path, monkeypatch):
+    order: list[str] = []
+
+    def makes(what: str, name: str = "") -> Callable[..., None]:
+        def make(*arguments, **options) -> None:
+            order.append(what)
+            if name:
+                (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / "data" / name).touch()
+
+        return make
+
+    def find() -> Path:
+        order.append("weights")
+        return Path("gguf")
+
+    monkeypatch.setattr(stages, "_say", order.append)
+    monkeypatch.setattr("llm_bridge.smollm2_weights.require_room", makes("room"))
+    monkeypatch.setattr("llm_bridge.smollm2_weights.find_weights", find)
+    monkeypatch.setattr("llm_bridge.smollm2_weights.convert", makes("model", "model/tokenizer_config.json"))
+    monkeypatch.setattr("llm_bridge.experiment.smollm2.tasks.write_sets", makes("sums"))
+    monkeypatch.setattr("llm_bridge.experiment.open_questions.write_sets", makes("questions"))
+    monkeypatch.setattr("llm_bridge.data.prepare.prepare", makes("the paper's", "done"))
+    experiment = Experiment(dataclasses.replace(configurations.PRESETS[name], **changes), tmp_path)
+    experiment.prepare()
+    assert order == made
+    experiment.prepare()
+    assert order == made
+
+
 @pytest.fixture
 def measured() -> dict[str, float]:
     """What VeRL's next evaluation on the strata says."""
