@@ -148,7 +148,7 @@ def open_questions_tables() -> dict[str, str]:
         "first-plan": _selection(selected[FIRST_PLAN], 0.75),
         "selection": _selection(selected[SELECTION], analysis.LEVEL),
         **_compared(runs),
-        **{name: _ablation(runs, rows) for name, rows in ABLATIONS.items()},
+        **{name: table for name, rows in ABLATIONS.items() if (table := _ablation(runs, rows))},
     }
 
 
@@ -206,12 +206,12 @@ def _compared(runs: pd.DataFrame) -> dict[str, str]:
 
 
 def _ablation(runs: pd.DataFrame, asked: Sequence[tuple[str, float, int]]) -> str:
-    """A row for each method, coefficient and number of prompts that ran on `ABLATED`, means over these seeds."""
+    """A row for each method, coefficient and number of prompts, means over `ABLATED`; empty until all have run."""
     there, rows = runs[runs["seed"].isin(ABLATED)], []
     for method, beta, prompts in asked:
         of_run = there[there["method"].eq(method) & there["beta"].eq(beta) & there["prompts"].eq(prompts)]
         if {*of_run["seed"]} != {*ABLATED}:
-            continue
+            return ""
         paths = analysis.means(pd.concat([there[there["method"] == "base"], of_run]))
         ends = paths[paths["step"] == paths["step"].max()]
         at_level = analysis.matched(paths, analysis.LEVEL)["different"].dropna()
