@@ -76,7 +76,8 @@ def test_what_the_page_watches_is_in_the_log(followed):
 
 
 def test_the_coefficient_that_the_page_computes_gives_the_share_that_it_names():
-    """Norms are proportional to the coefficient: a share s at 1 is b^2 s / (1 - s + b^2 s) at b."""
+    """Norms are proportional to the coefficient: a share s at one is r^2 s / (1 - s + r^2 s) at r times this one."""
     for share in (0.001, 0.3, 0.997):
-        part = said()(share) ** 2 * share
-        assert part / (1 - share + part) == pytest.approx(0.2)
+        for beta in (0.01, 1.0):
+            part = (said()(share, beta) / beta) ** 2 * share
+            assert part / (1 - share + part) == pytest.approx(0.2)
