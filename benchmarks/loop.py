@@ -2,7 +2,7 @@
 
 Each method trains in a process of its own, one after another, with one thread. All train on the same questions, in the
 same order and from one buffer, which another process samples. Seconds are the process's; a part's are the median over
-all steps but the first. Memory is the largest that the process had.
+all steps but the first. Memory is the largest that the process had, its start included.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Loop:
         if self.steps < 2:
             raise InputError(f"--steps {self.steps}: expected 2 or more, since the first is not counted")
         with tempfile.TemporaryDirectory() as scratch:
-            model, buffer = self.model or smollm2_in(Path(scratch)), Path(scratch) / "buffer.parquet"
+            model, buffer = self.model or apart(smollm2_in, Path(scratch)), Path(scratch) / "buffer.parquet"
             apart(sample_buffer, model, buffer)
             costs = {name: apart(cost, name, beta, model, buffer, self.steps) for name, beta in COEFFICIENTS.items()}
         rows, plain = [], sum(costs["none"][part] for part in PARTS)

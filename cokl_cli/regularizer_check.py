@@ -145,11 +145,12 @@ class _Culprit(TorchFunctionMode):
         self.backward = ""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = [*_tensors([args, kwargs or {}])]
+        name = getattr(func, "__name__", "")
+        given = [*_tensors([args, kwargs or {}], name in _CONSTANTS)]
         earlier = next(filter(None, (vars(one).get(_CAUSE) for one in given)), "")
-        cause = partial(_cause, getattr(func, "__name__", ""), earlier, _worst(given))
+        cause = partial(_cause, name, earlier, _worst(given))
         result = func(*args, **(kwargs or {}))
-        for made in _tensors(result):
+        for made in _tensors(args[0] if name == "__setitem__" else result):  # which gives nothing, and writes in place
             vars(made)[_CAUSE] = cause(_worst([made]))
             if made.grad_fn is not None:
                 made.grad_fn.register_hook(partial(self._note, cause))
@@ -160,13 +161,17 @@ class _Culprit(TorchFunctionMode):
             self.backward = self.backward or cause(_worst(_tensors(made)))
 
 
-def _tensors(given: Any) -> Iterator[Tensor]:
-    """Those of an operation's arguments or results, numbers among them, and what lists, tuples and mappings hold."""
-    if isinstance(given, Tensor | float):
+_CONSTANTS = ("masked_fill", "masked_fill_", "where", "full", "full_like", "new_full", "fill_", "tensor", "__setitem__")
+"""Operations that put a number of the user's in: where it is infinite, it was meant."""
+
+
+def _tensors(given: Any, numbers: bool = False) -> Iterator[Tensor]:
+    """Those of an operation's arguments or results, in lists, tuples and mappings too; with `numbers` also floats."""
+    if isinstance(given, Tensor) or (numbers and isinstance(given, float)):
         yield torch.as_tensor(given)
     elif isinstance(given, list | tuple | dict):
         for one in given.values() if isinstance(given, dict) else given:
-            yield from _tensors(one)
+            yield from _tensors(one, numbers)
 
 
 def _worst(tensors: Iterable[Tensor]) -> int:

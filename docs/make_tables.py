@@ -44,17 +44,19 @@ OPEN_QUESTIONS = ROOT / "llm_bridge" / "open_questions"
 FIRST_PLAN, SELECTION = 100, 101
 """The seeds on which the open questions' coefficients and level were chosen, by the first plan and by the second."""
 SEEDS_OF_RUNS = {"first run": range(30, 35), "second run": range(40, 45)}
+PROMPTS = 6
+"""Of a step, in the plan."""
 PLANNED = {"cokl": 0.01, "correct_forward_kl": 0.01, "reverse_kl": 0.01}
 """The plan's methods and their coefficients."""
 ABLATED = range(30, 33)
-"""Seeds on which the open questions' ablations ran, beside the plan's."""
+"""Seeds on which the open questions' ablations are to run, beside the plan's."""
 ABLATIONS = {
     "ablation": [
-        ("cokl", 0.01, 6), ("cokl_without_term1", 0.01, 6), ("correct_forward_kl", 0.01, 6), ("cokl_floor", 0.01, 6),
-        ("none", 0.0, 6),
+        *((name, 0.01, PROMPTS) for name in ("cokl", "cokl_without_term1", "correct_forward_kl", "cokl_floor")),
+        ("none", 0.0, PROMPTS),
     ],
-    "prompts": [("cokl", 0.01, prompts) for prompts in (2, 4, 6, 8, 16)],
-    "coefficients": [("cokl", beta, 6) for beta in (0.01, 0.03, 0.1)],
+    "prompts": [("cokl", 0.01, prompts) for prompts in (2, 4, PROMPTS, 8, 16)],
+    "coefficients": [("cokl", beta, PROMPTS) for beta in (0.01, 0.03, 0.1)],
 }  # fmt: skip
 """A table each: method, coefficient and prompts of a step."""
 OTHER_LEVELS = {"different_lower": analysis.LEVEL - 0.05, "different_higher": analysis.LEVEL + 0.05}
@@ -173,7 +175,7 @@ def _compared(runs: pd.DataFrame) -> dict[str, str]:
     everyone = [*chain(*seeds.values())]
     if len(seeds) > 1:
         seeds["all seeds"] = everyone
-    of_plan = runs["method"].map(PLANNED).eq(runs["beta"]) & runs["prompts"].eq(6) | runs["method"].eq("base")
+    of_plan = runs["method"].map(PLANNED).eq(runs["beta"]) & runs["prompts"].eq(PROMPTS) | runs["method"].eq("base")
     compared = runs[runs["seed"].isin(everyone) & of_plan]
     keys, paths = ["seed", "method", "beta"], analysis.means(compared)
     afterwards = compared.dropna(subset=["new_reward"]).drop_duplicates(keys)

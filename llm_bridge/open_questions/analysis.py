@@ -40,7 +40,9 @@ def save(rows: pd.DataFrame, folder: Path) -> None:
 
 
 def read(folder: Path) -> pd.DataFrame:
-    """The rows of a folder's RUNS.csv. Raises InputError for a file that is no such table, or damaged."""
+    """The rows of a folder's RUNS.csv. Raises InputError for a file that is no such table or damaged, and
+    where the first seed, which pictures show, has no finished run.
+    """
     path = folder / RUNS
     try:
         rows = pd.read_csv(path)
@@ -60,18 +62,21 @@ def read(folder: Path) -> pd.DataFrame:
         elif name == "held_out":
             good, expected = column.astype(str).isin(["True", "False"]), "True or False"
         else:
-            good = pd.to_numeric(column, errors="coerce").abs() < math.inf
+            if column.dtype.kind not in "if":  # as text, since pandas keeps integers of any length
+                rows[name] = pd.to_numeric(column.astype(str), errors="coerce")
+            good = rows[name].abs() < math.inf
             good |= column.isna() & (name in LACKING)
+            if name == "right":
+                good, expected = rows[name].between(0, 1), "a number from 0 to 1"
         if not good.all():
             row = int((~good).to_numpy().argmax())
             raise InputError(f"{path}: {name} in row {row + 1}: expected {expected}, got {column.iloc[row]}")
-    trained = rows[~rows["held_out"]]
-    for seed in rows["seed"].unique():
-        of_seed = trained[trained["seed"] == seed]
-        base = of_seed["method"] == "base"
-        for rows_of, there in (("method base at step 0", base & (of_seed["step"] == 0)), ("any other method", ~base)):
-            if not there.any():
-                raise InputError(f"{path}: seed {seed} has no rows of {rows_of}; expected some, with held_out False")
+    seed = rows["seed"].iloc[0]
+    trained = rows[~rows["held_out"] & (rows["seed"] == seed)]
+    base, start = trained["method"] == "base", trained["step"] == 0
+    for rows_of, there in (("method base at step 0", base & start), ("another method after step 0", ~base & ~start)):
+        if not there.any():
+            raise InputError(f"{path}: seed {seed:g} has no rows of {rows_of}; expected some, with held_out False")
     return rows
 
 
@@ -123,7 +128,7 @@ def matched(paths: pd.DataFrame, correctness: float) -> pd.DataFrame:
 
 def difference(table: pd.DataFrame, rival: str, number: str) -> tuple[float, float, int]:
     """CoKL's `number` minus a rival's, paired by seed: mean, half of the 95% t-interval, and the number of seeds."""
-    wide = table.pivot_table(index="seed", columns="method", values=number)
+    wide = table.pivot(index="seed", columns="method", values=number)
     values = (wide["cokl"] - wide[rival]).dropna()
     return (*mean_and_half_width(values), len(values))
 

@@ -1,10 +1,15 @@
-"""The loop's benchmark with a tiny model: each part is measured where it happens, by method."""
+"""The loop's benchmark: each part's seconds are its own, on a clock that the parts move; the table is of them."""
+
+from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks.loop import COEFFICIENTS, PARTS, Loop
+from benchmarks import loop as benchmark
+from benchmarks.loop import COEFFICIENTS, PARTS, Loop, cost, sample_buffer
+from cokl import methods
 from cokl.support.errors import InputError
+from llm_bridge.open_questions import loop
 from tests.llm_bridge import toy
 
 
@@ -18,22 +23,51 @@ def model_folder(tmp_path_factory):
     return folder
 
 
-def test_a_row_for_each_method_and_a_second_for_each_part(model_folder, capsys):
-    assert Loop(model_folder, steps=3).run() == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].strip("| ").split(" | ")[: len(PARTS)] == list(PARTS)
-    rows = {cells[0]: [*map(float, cells[1:])] for cells in (line.strip("| ").split(" | ") for line in lines[3:])}
+@pytest.mark.parametrize("method", COEFFICIENTS)
+def test_a_parts_seconds_are_those_that_it_takes(method, model_folder, tmp_path, monkeypatch):
+    """Sampling takes 100 s, judging 10, log-probabilities 1, an optimizer's step 1000; all else none."""
+    clock, calls = [0.0], []
+
+    def takes(seconds: float, name: str, function):
+        def slow(*arguments):
+            clock[0] += seconds
+            calls.append(name)
+            return function(*arguments)
+
+        return slow
+
+    sample_buffer(model_folder, tmp_path / "buffer.parquet")
+    monkeypatch.setattr(benchmark.time, "process_time", lambda: clock[0])
+    for name, seconds in (("sample", 100), ("judge", 10), ("log_likelihoods", 1)):
+        monkeypatch.setattr(loop, name, takes(seconds, name, getattr(loop, name)))
+    monkeypatch.setattr(torch.optim.AdamW, "step", takes(1000, "step", torch.optim.AdamW.step))
+    found = cost(method, COEFFICIENTS[method], model_folder, tmp_path / "buffer.parquet", 3)
+    compares = methods.get(method).compares_with_reference
+    memory, gradient = found.pop("memory"), found.pop("gradient")
+    assert found == {"sampling": 100, "judging": 10, "reference": float(compares), "optimizer": 1000}
+    assert compares == (method == "reverse_kl")
+    if compares:  # all rows have a weight: two micro-batches in each step
+        assert calls.count("log_likelihoods") == 3 * (1 + 2)
+        assert gradient == 2
+    assert 0.1 < memory < 30
+
+
+def test_the_table_has_each_part_its_sum_the_ratio_and_the_memory(monkeypatch, capsys):
+    def cost_of(function, *arguments):
+        if function is not cost:
+            return None
+        step = {"sampling": 1.0, "judging": 0.5, "reference": 0.0, "gradient": 2.0, "optimizer": 0.5, "memory": 1.25}
+        return step | ({"reference": 2.0, "memory": 2.5} if arguments[0] == "reverse_kl" else {})
+
+    monkeypatch.setattr(benchmark, "apart", cost_of)
+    assert Loop(Path("model")).run() == 0
+    head, _, *rows = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[1:])
+    assert head == [*PARTS, "a step", "over plain RL's", "peak memory, GB"]
     assert len(rows) == len(COEFFICIENTS)
-    for *parts, step, ratio, memory in rows.values():
-        assert parts[0] > 0
-        assert step == pytest.approx(sum(parts), abs=0.03)  # each is rounded to 0.01
-        assert ratio == pytest.approx(step / rows["plain RL"][-3], rel=0.2)
-        assert 0.1 < memory < 8
-    compared = {name for name, cells in rows.items() if cells[2] > 0}  # with the reference, another model
-    assert compared == {"Reverse KL"}
-    assert rows["plain RL"][-2] == 1
+    assert rows[0] == ["plain RL", "1.00", "0.50", "0.00", "2.00", "0.50", "4.00", "1.00", "1.25"]
+    assert ["Reverse KL", "1.00", "0.50", "2.00", "2.00", "0.50", "6.00", "1.50", "2.50"] in rows
 
 
-def test_one_step_is_too_few(model_folder):
+def test_one_step_is_too_few():
     with pytest.raises(InputError, match="--steps 1: expected 2 or more"):
-        Loop(model_folder, steps=1).run()
+        Loop(steps=1).run()

@@ -106,6 +106,21 @@ RIGHT: dict[str, Value] = {
 AT = "at the reference, where training starts"
 PADDED = "where prompts differ in their number of correct answers, so that some have padding"
 SIGN = "value is largest at the reference, .*: its sign is wrong for a distance$"
+
+
+def written(into, where, what):
+    """In place."""
+    into[where] = what
+    return into
+
+
+def zero_by_zero(policy, reference):
+    """Of wrong actions, whose -inf was written over with 0."""
+    logs = (policy.probs * policy.correct.mask).log().clone()
+    finite = written(logs, ~policy.correct.mask.expand(logs.shape), 0)
+    return (finite / (finite * 0)).sum(-1)
+
+
 WRONG: dict[str, tuple[Value, str]] = {
     "js_distance": (
         lambda p, r: regularizers.get("jensen_shannon").value(p, r).sqrt(),
@@ -147,6 +162,17 @@ WRONG: dict[str, tuple[Value, str]] = {
     "of_the_mean_policy": (
         lambda p, r: (p.probs * (p.log_probs - p.probs.mean(-2, keepdim=True).log())).sum(-1),
         "value depends on the other prompts of a batch",
+    ),
+    "written_over_with_0_afterwards": (
+        zero_by_zero,
+        "value is not finite at an ordinary policy: div is at",
+    ),
+    "written_into_zeros": (
+        lambda p, r: written(torch.zeros_like(p.probs), (..., 0), (p.probs[..., 0] * 0).log()).sum(-1),
+        "value is not finite at an ordinary policy: log is at",
+    ),
+    "times_infinity": (
+        lambda p, r: p.log_probs.sum(-1) * float("inf"), "value is not finite at an ordinary policy: mul is at"
     ),
     "padding_forgotten": (
         lambda p, r: (r.conditional_probs * (r.conditional_log_probs - p.conditional_log_probs)).sum(-1),

@@ -60,11 +60,19 @@ def test_readme_shows_each_method_of_the_controlled_experiment(row, method, beta
     assert f"| {row} | {' | '.join(cells)} |" in README
 
 
-def test_readme_says_what_cokl_gains_and_loses_in_miniatures():
+def test_readme_says_what_cokl_gains_and_loses_in_the_simulator():
     coverage = at(BASE, method="cokl", beta=0.03)["coverage"] - at(BASE, method="entropy", beta=0.1)["coverage"]
     assert f"64 draws with CoKL find {spread(coverage * 100)} points more of all correct answers" in README
     few = at(DRAWS, method="entropy", beta=0.1)["coverage_at_8"] - at(DRAWS, method="cokl", beta=0.03)["coverage_at_8"]
+    assert f"8 draws find {spread(few * 100)} points less" in README
     assert f"with 8 the entropy bonus covers {spread(few, 3)} (" in FINDINGS
+    every = pd.read_csv(ROOT / "bandit/sweep/draws.csv")
+    equal = [
+        at(part, method="entropy", beta=0.1)["coverage_at_8"] - at(part, method="cokl", beta=0.05)["coverage_at_8"]
+        for part in (every.query("seed < 5"), every.query("seed >= 5"))
+    ]
+    told = "At equal correctness those two are hardly told apart: "
+    assert f"{told}{spread(equal[0], 3)} and {spread(equal[1], 3)}." in FINDINGS
     after = [at(ENTROPY, method=name, beta=beta)["plasticity"] for name, beta in (("cokl", 0.05), ("entropy", 0.1))]
     assert f"minus 0.61 (entropy at 0.1) | {spread(after[0] - after[1], 3)} (" in FINDINGS
     (declared,) = re.findall(r"the declared measurement \| 0\.(\d+) ± 0\.(\d+) \(", FINDINGS)
@@ -155,28 +163,31 @@ def test_few_tokens_are_equal_within_the_margin_that_is_told():
     assert f"equal within {max(map(abs, ends)):.1f} points of the old task" in README
 
 
-def test_what_cokl_gains_over_plain_rl_where_few_tokens_decide():
-    """At 1e-4 on the reported seeds of both runs: the mean of both tasks, and in groups of 2 each task."""
-    reported = pd.read_csv(ROOT / "bandit" / "sequences" / "FEW-TOKENS.csv").query("role == 'report'")
-    gains = {}
-    for size in (2, 8):
-        rows = reported[reported["group_size"] == size].set_index(["run", "seed"])
-        cokl = rows[(rows["method"] == "cokl") & (rows["beta"] == 1e-4)]
-        plain = rows[rows["method"] == "none"]
-        assert len(cokl) == len(plain) == 120
-        columns = ["prior_correct", "new_correct"]
-        gains[size] = 100 * (cokl[columns] - plain.reindex(cokl.index)[columns])
-    both_tasks = {size: spread(gain.mean(axis=1)) for size, gain in gains.items()}
-    assert (
-        f"CoKL ends {both_tasks[2]} points above plain RL in groups of two, {both_tasks[8]} in groups of eight"
-        in README
-    )
-    assert (
-        f"CoKL at 1e-4 ends {both_tasks[2]} points above plain RL in groups of 2 and {both_tasks[8]} in groups of 8"
-        in FINDINGS
-    )
-    kept, learned = gains[2].mean()
+def test_what_is_gained_over_plain_rl_where_few_tokens_decide():
+    """At 1e-4 in both runs: the mean of both tasks, and for CoKL in groups of 2 each task."""
+    tasks = ["prior_correct", "new_correct"]
+
+    def points(rows: pd.DataFrame, method: str, size: int) -> pd.DataFrame:
+        beta = 0 if method == "none" else 1e-4
+        chosen = rows[(rows["method"] == method) & (rows["beta"] == beta) & (rows["group_size"] == size)]
+        return 100 * chosen.set_index(["run", "seed"])[tasks]
+
+    gains = {
+        (method, size): points(FEW, method, size) - points(FEW, "none", size)
+        for method in ("cokl", "correct_forward_kl")
+        for size in (2, 8)
+    }
+    assert {len(gain.dropna()) for gain in gains.values()} == {120}
+    cokl_2, cokl_8, replay_2, replay_8 = (spread(gain.mean(axis=1)) for gain in gains.values())
+    groups = f"CoKL ends {cokl_2} points above plain RL in groups of two and {cokl_8} in groups of eight"
+    assert f"{groups}, replay {replay_2} and {replay_8}." in README
+    assert f"CoKL at 1e-4 ends {cokl_2} points above plain RL in groups of 2 and {cokl_8} in groups of 8" in FINDINGS
+    assert f"Replay ends {replay_2} and {replay_8} points above plain RL." in FINDINGS
+    kept, learned = gains["cokl", 2].mean()
     assert f"it keeps {kept:.1f} points more of the old task and learns {-learned:.1f} less of the new" in FINDINGS
+    chosen_on = pd.read_csv(ROOT / "bandit/sequences/FEW-TOKENS.csv").query("role == 'selection'")
+    told = [f"{points(chosen_on, method, size).mean().mean():.1f}" for size in (8, 2) for method in ("cokl", "none")]
+    assert "seen in groups of 8, {} and {}, and not in groups of 2, {} and {}.".format(*told) in FINDINGS
 
 
 def test_diversity_with_answers_of_many_tokens_stands_wherever_diversity_is_claimed():

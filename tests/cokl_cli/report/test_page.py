@@ -159,6 +159,19 @@ def test_of_several_seeds_the_section_says_which_is_shown(tmp_path: Path):
     assert "One run each, of seed 31, the first of 3, which decides nothing." in section
 
 
+def test_a_later_seed_that_is_not_finished_does_not_matter(tmp_path: Path):
+    asked = questions_asked()
+    begun = asked[asked["method"] == "base"].assign(seed=9)
+    pd.concat([asked, begun]).to_csv(tmp_path / "RUNS.csv", index=False)
+    page.write(tmp_path, tmp_path / "page.html")
+    assert "of seed 0, the first of 2" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_number_beyond_integers_is_a_number(tmp_path: Path):
+    (tmp_path / "RUNS.csv").write_text(damaged("different", str(10**30)))
+    page.write(tmp_path, tmp_path / "page.html")
+
+
 def damaged(column: str, cell: str) -> str:
     """The demo's table, whose first row has another `cell`."""
     rows = questions_asked().astype(str)
@@ -178,14 +191,17 @@ def only(query: str) -> str:
         ("", "cannot be read"),
         ("seed,method\n0,none,1,2\n0,none,1,2,3,4\n", "cannot be read: .* saw 6$"),
         (only("step > 99"), "has no rows; expected those of finished runs$"),
-        (damaged("right", "many"), ": right in row 1: expected a finite number, got many$"),
+        (damaged("right", "many"), ": right in row 1: expected a number from 0 to 1, got many$"),
+        (damaged("right", "7"), ": right in row 1: expected a number from 0 to 1, got 7.0$"),
+        (damaged("different", str(10**400)), ": different in row 1: expected a finite number, got 10000"),
         (damaged("cached_kl", "inf"), ": cached_kl in row 1: expected a finite number, got inf$"),
         (damaged("beta", ""), ": beta in row 1: expected a finite number, got nan$"),
         (damaged("method", ""), ": method in row 1: expected a method, got nan$"),
         (damaged("held_out", "perhaps"), ": held_out in row 1: expected True or False, got perhaps$"),
         (only("method != 'base'"), ": seed 0 has no rows of method base at step 0; expected some"),
         (only("method != 'base' or held_out"), ": seed 0 has no rows of method base at step 0"),
-        (only("step == 0"), ": seed 0 has no rows of any other method; expected some, with held_out False$"),
+        (only("step == 0"), ": seed 0 has no rows of another method after step 0; expected some, with held_out False$"),
+        (only("step == 0").replace("base", "none", 1), ": seed 0 has no rows of another method after step 0"),
     ],
 )
 def test_runs_of_open_questions_that_are_none_are_one_line(text, said, tmp_path: Path):

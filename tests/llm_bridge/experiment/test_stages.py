@@ -118,8 +118,11 @@ def test_what_is_prepared_in_which_order_and_once(name, changes, made, tmp_path,
     order: list[str] = []
 
     def makes(what: str, name: str = "") -> Callable[..., None]:
-        def make(*arguments, **options) -> None:
+        def make(folder: Path, *arguments: object, **options: object) -> None:
             order.append(what)
+            assert folder in (tmp_path, tmp_path / "data", Path("gguf"))
+            prompts = what in ("sums", "questions", "the paper's")
+            assert options == ({"seed": 7, "data_dir": Path("copies")} if prompts else {})
             if name:
                 (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
                 (tmp_path / "data" / name).touch()
@@ -137,7 +140,8 @@ def test_what_is_prepared_in_which_order_and_once(name, changes, made, tmp_path,
     monkeypatch.setattr("llm_bridge.experiment.smollm2.tasks.write_sets", makes("sums"))
     monkeypatch.setattr("llm_bridge.experiment.open_questions.write_sets", makes("questions"))
     monkeypatch.setattr("llm_bridge.data.prepare.prepare", makes("the paper's", "done"))
-    experiment = Experiment(dataclasses.replace(configurations.PRESETS[name], **changes), tmp_path)
+    config = dataclasses.replace(configurations.PRESETS[name], seed=7, **changes)
+    experiment = Experiment(config, tmp_path, data_dir=Path("copies"))
     experiment.prepare()
     assert order == made
     experiment.prepare()
