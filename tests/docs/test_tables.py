@@ -90,6 +90,30 @@ def test_every_seed_and_both_runs_of_smollm2():
     assert f"{told} to {cokl.max():.0f} %" in words
 
 
+def test_what_more_prompts_keep_on_seed_1():
+    of_base = RUNS.query("seed == 1 and reference == 2 and beta == 0.01").set_index(["method", "kl_groups"])
+    few, many, replay = (of_base.loc[key] for key in (("cokl", 4), ("cokl", 16), ("correct_forward_kl", 2)))
+    words = one_line(FINDINGS)
+    kept = (
+        f"it keeps {many['known']:.1f} % of the known sums there, and with 2 only {few['known']:.1f} %. Replay at the"
+    )
+    assert f"{kept} same coefficient keeps {replay['known']:.1f} % with 2 prompts" in words
+    without = [f"{100 * run['zero_correct']:.1f}" for run in (few, many)]
+    assert (
+        "With 2 prompts {} % of fresh groups had no right answer, in the mean over steps, with 8 {} %".format(*without)
+        in words
+    )
+    assert f"reward is {few['chat_val'] - many['chat_val']:.1f} points lower" in words
+    told = f"tried again with 8, it kept {many['known']:.1f} % of the known sums instead of {few['known']:.1f} %"
+    assert f"{told}, and replay {replay['known']:.1f} % at the same coefficient" in one_line(README)
+    first = RUNS.query("seed == 1 and reference == 1 and method == 'cokl'").iloc[0]
+    for column in ("known", "unknown", "chat_val", "distinct"):  # "equal in every score"
+        assert few[column] == pytest.approx(first[column], abs=6e-5)  # of four decimals
+    assert "The run with 4 groups is the first one's again, equal in every score." in words
+    known = RUNS.query("main == 1").pivot(index="seed", columns="method", values="known")
+    assert known["cokl"].idxmin() == 1  # CoKL's worst
+
+
 def test_what_cokl_keeps_more_than_plain_rl_and_the_score_over_both_tasks():
     gained = {name: ALL_SEEDS[name, "cokl"][:6] - ALL_SEEDS[name, "grpo"][:6] for name in ("known", "chat_val")}
     for page in (README, FINDINGS):
