@@ -91,8 +91,9 @@ def test_every_seed_and_both_runs_of_smollm2():
 
 
 def test_what_more_prompts_keep_on_seed_1():
-    of_base = RUNS.query("seed == 1 and reference == 2 and beta == 0.01").set_index(["method", "kl_groups"])
-    few, many, replay = (of_base.loc[key] for key in (("cokl", 4), ("cokl", 16), ("correct_forward_kl", 2)))
+    of_base = RUNS.query("seed == 1 and reference == 2 and beta == 0.01").to_dict("records")
+    runs = {(run["method"], run["kl_groups"]): run for run in of_base}
+    few, many, replay = runs["cokl", 4], runs["cokl", 16], runs["correct_forward_kl", 2]
     words = one_line(FINDINGS)
     kept = (
         f"it keeps {many['known']:.1f} % of the known sums there, and with 2 only {few['known']:.1f} %. Replay at the"
@@ -106,7 +107,7 @@ def test_what_more_prompts_keep_on_seed_1():
     assert f"reward is {few['chat_val'] - many['chat_val']:.1f} points lower" in words
     told = f"tried again with 8, it kept {many['known']:.1f} % of the known sums instead of {few['known']:.1f} %"
     assert f"{told}, and replay {replay['known']:.1f} % at the same coefficient" in one_line(README)
-    first = RUNS.query("seed == 1 and reference == 1 and method == 'cokl'").iloc[0]
+    (first,) = RUNS.query("seed == 1 and reference == 1 and method == 'cokl'").to_dict("records")
     for column in ("known", "unknown", "chat_val", "distinct"):  # "equal in every score"
         assert few[column] == pytest.approx(first[column], abs=6e-5)  # of four decimals
     assert "The run with 4 groups is the first one's again, equal in every score." in words
