@@ -17,13 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.paired import where
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.files import read_parquet, write_parquet
 from cokl.support.statistics import plain_markdown_table
+
+if TYPE_CHECKING:
+    from llm_bridge.open_questions.questions import Question
 
 PARTS = ("sampling", "judging", "reference", "gradient", "optimizer")
 """Of a step. The reference's are its log-probabilities; the gradient's has the policy's, and the weights."""
@@ -72,14 +75,19 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.apply(function, arguments)
 
 
+def asked() -> list[Question]:
+    """The questions that are trained on."""
+    from llm_bridge.open_questions.questions import built_in
+
+    return [question for question in built_in() if not question.held_out]
+
+
 def sample_buffer(model_folder: Path, path: Path) -> None:
     """Write the model's answers to the questions that are trained on."""
     from llm_bridge.open_questions.experiment import sampled_buffer
     from llm_bridge.open_questions.loop import Settings
-    from llm_bridge.open_questions.questions import built_in
 
-    asked = [question for question in built_in() if not question.held_out]
-    write_parquet(sampled_buffer(model_folder, asked, Settings()), path)
+    write_parquet(sampled_buffer(model_folder, asked(), Settings()), path)
 
 
 def cost(method: str, beta: float, model_folder: Path, buffer_file: Path, steps: int) -> dict[str, float]:
@@ -87,14 +95,13 @@ def cost(method: str, beta: float, model_folder: Path, buffer_file: Path, steps:
     import torch
 
     from llm_bridge.open_questions import experiment, loop
-    from llm_bridge.open_questions.questions import built_in
 
     torch.set_num_threads(1)
-    asked = [question for question in built_in() if not question.held_out]
+    questions = asked()
     model, tokenizer = experiment.open_model(model_folder)
-    buffer, _, _ = experiment.opened_buffer(read_parquet(buffer_file), asked, tokenizer)
+    buffer, _, _ = experiment.opened_buffer(read_parquet(buffer_file), questions, tokenizer)
     reference = copy.deepcopy(model) if methods.get(method).compares_with_reference else None
-    training = loop.Training(model, tokenizer, asked, buffer, loop.Settings(method, beta, steps=steps), reference)
+    training = loop.Training(model, tokenizer, questions, buffer, loop.Settings(method, beta, steps=steps), reference)
     spent: dict[str, float] = {}
 
     def timed(part: str, inner: Callable[..., Any]) -> Callable[..., Any]:

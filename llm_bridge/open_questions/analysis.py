@@ -55,22 +55,7 @@ def read(folder: Path) -> pd.DataFrame:
         raise InputError(f"{path} lacks the column {missing[0]!r}; it has {', '.join(map(str, rows.columns))}")
     if rows.empty:
         raise InputError(f"{path} has no rows; expected those of finished runs")
-    for name in needed:
-        column, expected = rows[name], "a finite number"
-        if name == "method":
-            good, expected = column.notna(), "a method"
-        elif name == "held_out":
-            good, expected = column.astype(str).isin(["True", "False"]), "True or False"
-        else:
-            if column.dtype.kind not in "if":  # as text, since pandas keeps integers of any length
-                rows[name] = pd.to_numeric(column.astype(str), errors="coerce")
-            good = rows[name].abs() < math.inf
-            good |= column.isna() & (name in LACKING)
-            if name == "right":
-                good, expected = rows[name].between(0, 1), "a number from 0 to 1"
-        if not good.all():
-            row = int((~good).to_numpy().argmax())
-            raise InputError(f"{path}: {name} in row {row + 1}: expected {expected}, got {column.iloc[row]}")
+    _require_cells(rows, needed, path)
     seed = rows["seed"].iloc[0]
     trained = rows[~rows["held_out"] & (rows["seed"] == seed)]
     base, start = trained["method"] == "base", trained["step"] == 0
@@ -78,6 +63,28 @@ def read(folder: Path) -> pd.DataFrame:
         if not there.any():
             raise InputError(f"{path}: seed {seed:g} has no rows of {rows_of}; expected some, with held_out False")
     return rows
+
+
+def _require_cells(rows: pd.DataFrame, needed: Sequence[str], path: Path) -> None:
+    """Make numbers of the columns that hold them. Raises InputError at the first cell that is none of its column's."""
+    for name in needed:
+        column, expected = rows[name], "a finite number"
+        if name not in ("method", "held_out") and column.dtype.kind not in "if":
+            rows[name] = pd.to_numeric(
+                column.astype(str), errors="coerce"
+            )  # as text: pandas keeps any integer's length
+        match name:
+            case "method":
+                good, expected = column.notna(), "a method"
+            case "held_out":
+                good, expected = column.astype(str).isin(["True", "False"]), "True or False"
+            case "right":
+                good, expected = rows[name].between(0, 1), "a number from 0 to 1"
+            case _:
+                good = rows[name].abs().lt(math.inf) | (column.isna() & (name in LACKING))
+        if not good.all():
+            row = int((~good).to_numpy().argmax())
+            raise InputError(f"{path}: {name} in row {row + 1}: expected {expected}, got {column.iloc[row]}")
 
 
 def means(rows: pd.DataFrame) -> pd.DataFrame:

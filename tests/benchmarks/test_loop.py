@@ -16,10 +16,7 @@ from tests.llm_bridge import toy
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(3)
-    tokenizer = toy.make_tokenizer()
-    toy.make_model(tokenizer).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    toy.save_untaught(folder, seed=3)
     return folder
 
 

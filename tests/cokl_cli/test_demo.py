@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from cokl_cli.app import main
 from cokl_cli.report.page import write
@@ -18,10 +17,7 @@ from tests.llm_bridge import toy
 def folder(tmp_path_factory):
     """A model's folder and a file of questions."""
     folder = tmp_path_factory.mktemp("demo")
-    torch.manual_seed(3)
-    tokenizer = toy.make_tokenizer()
-    toy.make_model(tokenizer).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
+    toy.save_untaught(folder / "model", seed=3)
     words = ["cats", "dogs", "owls", "calm", "warm", "I", "and", "of", "two", "are"]
     asked: list[dict[str, Any]] = [
         {"question": f"What do you think of {name} ?", "answers": words} for name in ("cats", "dogs", "owls")

@@ -17,9 +17,11 @@ README, FINDINGS = (
 )
 BASE = pd.read_csv(ROOT / "bandit/sweep/robustness-seeds.csv").query("alternative == 'base'")
 ENTROPY = pd.read_csv(ROOT / "bandit/plasticity/ENTROPY.csv").query("at == 'coefficient' and seed < 5")
-DRAWS = pd.read_csv(ROOT / "bandit/sweep/draws.csv").query("seed < 5")
+DRAWS, DRAWS_AGAIN = (pd.read_csv(ROOT / "bandit/sweep/draws.csv").query(f"seed {run} 5") for run in ("<", ">="))
 SHIFT = [pd.read_csv(ROOT / f"bandit/shift/RESULTS{again}.csv") for again in ("", "-again")]
-FEW = pd.read_csv(ROOT / "bandit/sequences/FEW-TOKENS.csv").query("role == 'report'")
+FEW, FEW_SELECTION = (
+    pd.read_csv(ROOT / "bandit/sequences/FEW-TOKENS.csv").query(f"role == '{role}'") for role in ("report", "selection")
+)
 RUNS = ("first", "again")
 
 
@@ -66,10 +68,9 @@ def test_readme_says_what_cokl_gains_and_loses_in_the_simulator():
     few = at(DRAWS, method="entropy", beta=0.1)["coverage_at_8"] - at(DRAWS, method="cokl", beta=0.03)["coverage_at_8"]
     assert f"8 draws find {spread(few * 100)} points less" in README
     assert f"with 8 the entropy bonus covers {spread(few, 3)} (" in FINDINGS
-    every = pd.read_csv(ROOT / "bandit/sweep/draws.csv")
     equal = [
         at(part, method="entropy", beta=0.1)["coverage_at_8"] - at(part, method="cokl", beta=0.05)["coverage_at_8"]
-        for part in (every.query("seed < 5"), every.query("seed >= 5"))
+        for part in (DRAWS, DRAWS_AGAIN)
     ]
     told = "At equal correctness those two are hardly told apart: "
     assert f"{told}{spread(equal[0], 3)} and {spread(equal[1], 3)}." in FINDINGS
@@ -185,8 +186,9 @@ def test_what_is_gained_over_plain_rl_where_few_tokens_decide():
     assert f"Replay ends {replay_2} and {replay_8} points above plain RL." in FINDINGS
     kept, learned = gains["cokl", 2].mean()
     assert f"it keeps {kept:.1f} points more of the old task and learns {-learned:.1f} less of the new" in FINDINGS
-    chosen_on = pd.read_csv(ROOT / "bandit/sequences/FEW-TOKENS.csv").query("role == 'selection'")
-    told = [f"{points(chosen_on, method, size).mean().mean():.1f}" for size in (8, 2) for method in ("cokl", "none")]
+    told = [
+        f"{points(FEW_SELECTION, method, size).mean().mean():.1f}" for size in (8, 2) for method in ("cokl", "none")
+    ]
     assert "seen in groups of 8, {} and {}, and not in groups of 2, {} and {}.".format(*told) in FINDINGS
 
 

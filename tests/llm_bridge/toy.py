@@ -104,6 +104,14 @@ def make_toy(out: Path, steps: int) -> None:
     tokenizer.save_pretrained(out / "model")
 
 
+def save_untaught(folder: Path, seed: int) -> None:
+    """Write an untaught model and its tokenizer, and set torch's global seed."""
+    tokenizer = make_tokenizer()
+    torch.manual_seed(seed)
+    make_model(tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def problem(total: int, thing: str) -> str:
     return f"Split {total} {thing} into two."
 
