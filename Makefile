@@ -11,7 +11,7 @@ VERL ?= verl==0.9.0
 ALONE := $(if $(shell command -v flock),flock pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest fuzz llm llm-test how-to-test verl-test trl-test mutation llm-setup llm-gpu lock clean
+.PHONY: help setup demo reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest fuzz llm llm-test runs-test verl-test trl-test mutation llm-setup llm-gpu lock clean
 
 help:  ## every target, and what it does
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1: /p' Makefile
@@ -81,14 +81,14 @@ proofs-test: proofs $(SETUP)  ## the proofs' definitions against the Python's nu
 llm: $(LLM_SETUP)  ## SmolLM2-135M through the LLM experiment on a CPU; METHODS=cokl,grpo for fewer methods
 	$(LLM_BIN)/cokl llm run --preset smollm2 --methods $(METHODS)
 
-llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM; without either they fail, where others leave them out
+llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM, and start no run; without either they fail, where others leave them out
 	$(LLM_BIN)/python -c "import verl, vllm"
 	# Left out: the longest of those that `make test` runs, with the same math-verify, transformers and torch; numpy differs.
-	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile --no-loadscope-reorder \
+	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -n 2 --dist loadfile \
 		--ignore tests/llm_bridge/rewards/test_verifier.py --ignore tests/llm_bridge/open_questions
 
-how-to-test: $(LLM_SETUP)  ## docs/how-to/{verl,diversity}.md followed as printed, with real VeRL
-	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge/test_how_to.py tests/llm_bridge/test_diversity.py -m docs
+runs-test: $(LLM_SETUP)  ## what trains with real VeRL, one run at a time: the experiment, docs/how-to/{verl,diversity}.md as printed
+	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -m runs
 
 verl-test:  ## the bridge's trainers under another VeRL; VERL is what pip is told
 	$(call environment,.venv-verl)
@@ -96,7 +96,7 @@ verl-test:  ## the bridge's trainers under another VeRL; VERL is what pip is tol
 	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-llm.lock
 	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps '$(VERL)' --editable .
 	# Left out: what starts VeRL through the plug-in, which refuses another version than the pinned one.
-	LLM_TESTS=1 .venv-verl/bin/python -m pytest tests/llm_bridge/trainer --ignore tests/llm_bridge/trainer/test_reward_model.py \
+	LLM_TESTS=1 .venv-verl/bin/python -m pytest tests/llm_bridge/trainer \
 		--deselect tests/llm_bridge/trainer/test_preflight.py::test_a_real_start_ends_in_lines_and_starts_nothing
 
 trl-test: $(LLM_SETUP)  ## the trainer and docs/how-to/trl.md with TRL as the host, in a folder beside .venv-llm: VeRL does not start with a current TRL

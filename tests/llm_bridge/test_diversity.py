@@ -13,7 +13,7 @@ pytest.importorskip("verl")
 from tests.llm_bridge.test_how_to import TAUGHT, blocks, follow, logged
 from tests.llm_bridge.toy import make_toy
 
-pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("only_cluster")]
+pytestmark = pytest.mark.runs
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "diversity.md"
 PROMPTS, VALIDATION, CACHED, FRESH, PER_PROMPT = 64, 8, 32, 5, 2

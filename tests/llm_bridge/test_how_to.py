@@ -24,7 +24,7 @@ from llm_bridge.trainer.rows import AGENT
 from tests.llm_bridge import tools
 from tests.llm_bridge.toy import answer, make_tokenizer, make_toy
 
-pytestmark = [pytest.mark.docs, pytest.mark.usefixtures("only_cluster")]
+pytestmark = pytest.mark.runs
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "verl.md"
 IMPORT = PAGE.with_name("responses.md")

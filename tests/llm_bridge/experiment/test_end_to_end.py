@@ -26,7 +26,7 @@ from llm_bridge.buffer.groups import Buffer, DrawOrder, model_fingerprint
 from llm_bridge.report.collect import read_metrics
 from tests.llm_bridge.toy import make_toy, score
 
-pytestmark = pytest.mark.usefixtures("only_cluster")
+pytestmark = pytest.mark.runs
 
 LIMIT = 1500.0
 """Seconds that a command may take on a loaded machine before it counts as hung."""

@@ -16,7 +16,7 @@ from llm_bridge.buffer.groups import Buffer, CachedGroup, model_fingerprint
 from llm_bridge.experiment.logged import read_metrics
 from tests.llm_bridge.toy import make_toy, score
 
-pytestmark = pytest.mark.usefixtures("only_cluster")
+pytestmark = pytest.mark.runs
 
 LIMIT = 1500.0
 """Seconds that the command may take on a loaded machine before it counts as hung."""

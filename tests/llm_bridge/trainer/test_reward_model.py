@@ -28,7 +28,7 @@ from llm_bridge.experiment.config import PRESETS
 from llm_bridge.experiment.jobs import chat_job, command_line, environment
 from tests.llm_bridge.toy import make_model, make_tokenizer
 
-pytestmark = pytest.mark.usefixtures("only_cluster")
+pytestmark = pytest.mark.runs
 
 LIMIT = 900.0
 CHAT, PROMPTS, CACHED, FRESH = 4, 2, 2, 2
