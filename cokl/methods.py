@@ -1,6 +1,6 @@
 """A method of the task-shift experiment: what is added to the RL objective, with all coefficients (Eqs. 18 and 20).
 
-Every method is one object here: the simulator's sampled mode, the theory and the LLM trainer take it and name none. The
+Every method is one object here: the simulator's sampled mode and the LLM trainers take it and name none. The
 simulator's exact mode in float32 on a CPU does name some: `bandit.engine.fused` computes the gradients of eight
 regularizers a second time, for speed. A test holds them to those of `Method.logit_gradient` in float64: equal within
 2e-6 times one plus the coefficient times the row's largest log-ratio. A regularizer of one's own takes this module's
