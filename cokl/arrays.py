@@ -39,8 +39,8 @@ class RowWeights(NamedTuple):
 
 
 def weights(
-    log_probs: Tensor,
-    rewards: Tensor,
+    log_probs: Tensor | None,
+    rewards: Tensor | None,
     cached_rewards: Tensor | None = None,
     *,
     method: str = "cokl",
@@ -59,7 +59,7 @@ def weights(
 
     Args:
         log_probs: (N, G), sequence log-likelihoods of the fresh responses in nats, under the policy that is updated
-            now. No gradient is used.
+            now. No gradient is used. None, as `rewards`, for a method that weights cached responses alone.
         rewards: (N, G), the verifier's verdicts of the fresh responses, 0 or 1; threshold other scores first.
         cached_rewards: (N, C), those of the cached ones; None for a method that uses none.
         method: a name that `cokl.methods.get` takes, such as "cokl", "correct_forward_kl" or "none".
@@ -71,10 +71,12 @@ def weights(
         epsilon_is: the clipping range of the importance ratio, in (0, 1) (Eq. 15).
 
     Returns:
-        `reference`, (N, C), and `rollout`, (N, G); zeros for a stream that the method does not weight.
+        `reference`, (N, C), and `rollout`, (N, G); zeros for a stream that the method does not weight. A stream that is
+        not given has no columns.
 
     Raises:
-        InputError: an unknown method, a missing argument, a coefficient below 0, or only one of the two lengths.
+        InputError: an unknown method, a missing argument, a coefficient below 0, or one alone of log_probs and
+            rewards, or of the two lengths.
         ValueError: shapes that differ, verdicts other than 0 and 1, or log-likelihoods that are not finite.
 
     Examples:
@@ -102,26 +104,36 @@ def weights(
         raise InputError(
             f"reference_log_probs: {method} compares with the reference; give the fresh responses' under it"
         )
-    fresh = ResponseGroups(log_probs.detach(), rewards, behavior_log_probs, compared)
-    cached = None
-    if cached_rewards is not None:
-        if len(cached_rewards) != len(rewards):
-            raise ValueError(
-                f"cached_rewards: expected one line for each of {len(rewards)} prompts, got {len(cached_rewards)}"
-            )
-        cached = ResponseGroups(log_probs.new_zeros(cached_rewards.shape), cached_rewards)  # weighted by verdicts alone
+    if (log_probs is None) != (rewards is None):
+        raise InputError(
+            "log_probs and rewards: expected both or neither, the fresh responses' likelihoods and verdicts"
+        )
+    if log_probs is not None and rewards is not None:
+        fresh, example = ResponseGroups(log_probs.detach(), rewards, behavior_log_probs, compared), log_probs.detach()
+    elif "rollout" not in streams and cached_rewards is not None:
+        fresh, example = None, torch.zeros(cached_rewards.shape, device=cached_rewards.device)
+    else:
+        raise InputError(f"log_probs: {method} needs fresh responses; give their log-likelihoods and verdicts")
+    if cached_rewards is not None and len(cached_rewards) != len(example):
+        raise ValueError(
+            f"cached_rewards: expected one line for each of {len(example)} prompts, got {len(cached_rewards)}"
+        )
+    of_fresh, of_cached = (
+        example.new_zeros((len(example), 0) if of is None else of.shape) for of in (rewards, cached_rewards)
+    )
+    cached = None if cached_rewards is None else ResponseGroups(of_cached, cached_rewards)  # weighted by verdicts alone
     if cached is not None and {"reference", "rollout"} <= {*streams} and (lengths is None) != (cached_lengths is None):
         raise InputError("lengths and cached_lengths: expected both or neither; a mean beside a sum changes the method")
     reference, rollout = chosen.weights(cached, fresh, beta, SurrogateConfig(epsilon_is))
     return RowWeights(
-        _mean_over_prompts(reference, cached_rewards, log_probs, cached_lengths, "cached_lengths"),
-        _mean_over_prompts(rollout, rewards, log_probs, lengths, "lengths"),
+        _mean_over_prompts(reference, of_cached, cached_lengths, "cached_lengths"),
+        _mean_over_prompts(rollout, of_fresh, lengths, "lengths"),
     )
 
 
 def loss(
-    log_probs: Tensor,
-    rewards: Tensor,
+    log_probs: Tensor | None,
+    rewards: Tensor | None,
     cached_log_probs: Tensor | None = None,
     cached_rewards: Tensor | None = None,
     *,
@@ -139,7 +151,8 @@ def loss(
     gradient accumulation over parts of the prompts, scale each part's by its share of the prompts.
 
     Args:
-        log_probs: (N, G), sequence log-likelihoods of the fresh responses in nats; carries the gradient.
+        log_probs: (N, G), sequence log-likelihoods of the fresh responses in nats; carries the gradient. None, as
+            `rewards`, for a method that weights cached responses alone, such as replay.
         rewards: (N, G), their verdicts, 0 or 1.
         cached_log_probs: (N, C), of the cached responses under the current policy; carries the gradient.
         cached_rewards: (N, C), their verdicts.
@@ -177,7 +190,7 @@ def loss(
         cached_lengths=cached_lengths,
         epsilon_is=epsilon_is,
     )
-    total = row_surrogate_loss(rollout, log_probs)
+    total = rollout.new_zeros(()) if log_probs is None else row_surrogate_loss(rollout, log_probs)
     if reference.numel():
         if cached_log_probs is None or cached_log_probs.shape != reference.shape:
             raise InputError(f"cached_log_probs: expected log-likelihoods of shape {tuple(reference.shape)}")
@@ -186,12 +199,10 @@ def loss(
     return total
 
 
-def _mean_over_prompts(
-    weights: Tensor | None, rewards: Tensor | None, log_probs: Tensor, lengths: Tensor | None, name: str
-) -> Tensor:
-    """Weights over the number of prompts and, if given, each response's length; zeros for a stream without weights."""
+def _mean_over_prompts(weights: Tensor | None, without: Tensor, lengths: Tensor | None, name: str) -> Tensor:
+    """Weights over the number of prompts and, if given, each response's length; `without` where there are none."""
     if weights is None:
-        return log_probs.new_zeros((len(log_probs), 0) if rewards is None else rewards.shape)
+        return without
     if lengths is not None and (lengths.shape != weights.shape or not bool((lengths > 0).all())):
         raise ValueError(f"{name}: expected lengths of at least 1, in shape {tuple(weights.shape)}, got {lengths}")
     return weights / len(weights) if lengths is None else weights / len(weights) / lengths

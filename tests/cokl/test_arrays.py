@@ -68,6 +68,21 @@ def test_weights_and_gradients_are_those_of_the_definitions(method, data, prompt
     assert float(loss.detach()) == pytest.approx(value, abs=1e-9)
 
 
+@given(data=st.data(), prompts=st.integers(1, 3), cached=st.integers(1, 4))
+def test_replay_needs_no_fresh_responses(data, prompts, cached):
+    verdicts = data.draw(
+        st.lists(st.lists(st.integers(0, 1), min_size=cached, max_size=cached), min_size=prompts, max_size=prompts)
+    )
+    stored = torch.full((prompts, cached), -3.0, dtype=torch.float64, requires_grad=True)
+    found = cokl.loss(None, None, stored, torch.tensor(verdicts), method="replay", beta=BETA)
+    found.backward()
+    for row, own in zip(existing(stored.grad).tolist(), verdicts, strict=True):
+        assert row == pytest.approx([-BETA * alpha / prompts for alpha in self_normalised(own)], abs=1e-7)
+    weights = cokl.weights(None, None, torch.tensor(verdicts), method="replay", beta=BETA)
+    assert weights.rollout.shape == (prompts, 0)
+    assert float(found.detach()) == pytest.approx(-3.0 * float(weights.reference.sum()), abs=1e-6)
+
+
 def test_a_policy_that_was_updated_since_sampling_gets_clipped_ratios():
     log_probs, behavior = torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([[-1.05, -5.0, -2.0]])
     rewards, cached = torch.tensor([[1, 1, 1]]), torch.tensor([[1]])
@@ -122,6 +137,14 @@ def test_accumulated_over_parts_of_the_rows_the_gradient_is_the_same():
         ({"beta": math.inf}, "beta: expected a finite coefficient"),
         ({"beta": "0.1"}, "beta: expected a finite coefficient >= 0, got '0.1'"),
         ({"rewards": [[1, 0]]}, "rewards: expected a tensor, got list"),
+        ({"log_probs": None}, "log_probs and rewards: expected both or neither"),
+        ({"rewards": None}, "log_probs and rewards: expected both or neither"),
+        ({"log_probs": None, "rewards": None}, "log_probs: cokl needs fresh responses"),
+        ({"log_probs": None, "rewards": None, "method": "cokl_floor"}, "log_probs: cokl_floor needs fresh responses"),
+        (
+            {"log_probs": None, "rewards": None, "cached_rewards": None, "method": "none"},
+            "log_probs: none needs fresh responses",
+        ),
         ({"cached_rewards": None}, "cached_rewards: cokl weights cached responses"),
         ({"method": "reverse_kl"}, "reference_log_probs"),
         ({"cached_log_probs": None}, "cached_log_probs: expected"),
