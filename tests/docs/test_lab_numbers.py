@@ -66,7 +66,7 @@ def test_readme_says_what_cokl_gains_and_loses_in_the_simulator():
     coverage = at(BASE, method="cokl", beta=0.03)["coverage"] - at(BASE, method="entropy", beta=0.1)["coverage"]
     assert f"64 draws with CoKL find {spread(coverage * 100)} points more of all correct answers" in README
     few = at(DRAWS, method="entropy", beta=0.1)["coverage_at_8"] - at(DRAWS, method="cokl", beta=0.03)["coverage_at_8"]
-    assert f"8 draws find {spread(few * 100)} points less" in README
+    assert f"8 draws find {spread(few * 100)} points fewer" in README
     assert f"with 8 the entropy bonus covers {spread(few, 3)} (" in FINDINGS
     equal = [
         at(part, method="entropy", beta=0.1)["coverage_at_8"] - at(part, method="cokl", beta=0.05)["coverage_at_8"]
@@ -81,7 +81,7 @@ def test_readme_says_what_cokl_gains_and_loses_in_the_simulator():
     four = re.findall(r"\| at [^|]* \| (0\.\d+) ± ", FINDINGS.partition("plasticity, narrowed-2 |")[2])[:4]
     least, _, most, highest = sorted(100 * float(number) for number in four)
     assert f"{highest:.1f}" == mean
-    assert f"entropy bonus, and {least:.1f} to {most:.1f} points in three other comparisons" in README
+    assert f"entropy bonus, and {least:.1f} to {most:.1f} points when measured in three other ways" in README
     assert f"mean reward is {mean} ± {half_width} points higher after CoKL than after the entropy bonus" in README
     raw = [
         at(table, mode="sampled", method="reverse_kl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
@@ -180,8 +180,8 @@ def test_what_is_gained_over_plain_rl_where_few_tokens_decide():
     }
     assert {len(gain.dropna()) for gain in gains.values()} == {120}
     cokl_2, cokl_8, replay_2, replay_8 = (spread(gain.mean(axis=1)) for gain in gains.values())
-    groups = f"CoKL ends {cokl_2} points above plain RL in groups of two and {cokl_8} in groups of eight"
-    assert f"{groups}, replay {replay_2} and {replay_8}." in README
+    groups = f"CoKL ends {cokl_8} points above plain RL with eight answers to a prompt, {cokl_2} with two"
+    assert f"{groups}; replay {replay_8} and {replay_2}." in README
     assert f"CoKL at 1e-4 ends {cokl_2} points above plain RL in groups of 2 and {cokl_8} in groups of 8" in FINDINGS
     assert f"Replay ends {replay_2} and {replay_8} points above plain RL." in FINDINGS
     kept, learned = gains["cokl", 2].mean()

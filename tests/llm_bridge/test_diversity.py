@@ -56,7 +56,7 @@ def said() -> Any:
 
 def test_the_runs_are_regularized_on_their_own_prompts(followed):
     """But for those of which the buffer has no correct response."""
-    buffer, metrics = pd.read_parquet(followed / "buffer.parquet"), logged(followed, "diverse")
+    buffer, metrics = pd.read_parquet(followed / "own.parquet"), logged(followed, "diverse")
     assert len(buffer) == PROMPTS * CACHED
     asked = buffer.assign(prompt=buffer["prompt"].astype(str))
     solved = asked.groupby(["prompt", "ground_truth"])["reward"].max()
@@ -68,11 +68,14 @@ def test_the_runs_are_regularized_on_their_own_prompts(followed):
 
 
 def test_what_the_page_watches_is_in_the_log(followed):
-    metrics = logged(followed, "diverse")
-    for name in ("mean", "distinct", "entropy"):
-        assert metrics[f"val/sums/{name}@8"] >= 0
-    assert metrics["val/sums/entropy@8"] > 0  # several correct answers to a prompt
-    assert "cokl/zero_correct" in metrics
+    """Of the run and of the one that it is compared with."""
+    for run in ("diverse", "entropy"):
+        metrics = logged(followed, run)
+        for name in ("mean", "distinct", "entropy"):
+            assert metrics[f"val/sums/{name}@8"] >= 0
+        assert metrics["val/sums/entropy@8"] > 0  # several correct answers to a prompt
+        assert ("cokl/zero_correct" in metrics) == (run == "diverse")
+        assert ("actor/entropy_loss" in metrics) == (run == "entropy")
 
 
 def test_the_coefficient_that_the_page_computes_gives_the_share_that_it_names():

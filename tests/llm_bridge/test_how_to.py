@@ -122,7 +122,7 @@ def test_the_command_is_checked_before_it_is_started(followed):
 
 
 def test_six_options_more_train_with_added_rows(followed):
-    metrics = logged(followed, "cokl")
+    metrics = logged(followed, "replay")
     assert metrics["cokl/kl_rows"] == 8 * FRESH
     assert metrics["cokl/loss"] > 0  # a negative log-likelihood
     assert 0 < metrics["cokl/gradient_share"] <= 1
