@@ -51,6 +51,14 @@ def test_with_the_floor_a_method_of_one_stream_has_two():
     assert {name: kl_prompts(16, methods.get(name)) for name in names} == dict.fromkeys(names, 8)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_a_method_has_a_prompt_however_few_groups_there_are(groups):
+    """Without one it would be plain RL under its name."""
+    assert kl_prompts(groups, methods.get("cokl")) == 1
+    assert kl_prompts(groups, methods.get("reverse_kl")) == groups
+    assert kl_prompts(groups, methods.get("none")) == 0
+
+
 def test_the_new_tasks_batch_and_the_coefficients_are_e3s():
     assert (SHIFT["paper"].batch_size, SHIFT["paper"].steps) == (64, 600)
     assert PAPER_BETA == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,17 @@ def test_the_demo_shows_what_is_answered_before_and_after_and_resumes(folder, tm
     again = capsys.readouterr()
     assert again.out == first.out
     assert "8/16" not in again.err
-    assert run(*command, "--beta", "0.5") == 2
-    assert "holds the results of another configuration (beta: 0.03 there, 0.5 asked for)" in capsys.readouterr().err
+    for option, there, asked in (("beta", "0.03", "0.5"), ("seed", "0", "1")):
+        assert run(*command, f"--{option}", asked) == 2
+        said = f"holds the results of another configuration ({option}: {there} there, {asked} asked for)"
+        assert said in capsys.readouterr().err
     other = tmp_path / "other.jsonl"
     other.write_text((folder / "own.jsonl").read_text("utf-8").replace("cats", "owls"), "utf-8")
     assert run(*(other if word == files[3] else word for word in command)) == 2
     assert len(capsys.readouterr().err) < 400  # not both files' answers
+    another = shutil.copytree(folder / "model", tmp_path / "another")
+    assert run(*(another if word == files[1] else word for word in command)) == 2
+    assert "holds the results of another configuration (model: " in capsys.readouterr().err
 
 
 def test_a_method_is_stored_under_its_one_name(folder, tmp_path, capsys):

@@ -19,7 +19,13 @@ def test_every_registered_method_has_a_style_of_its_own():
     for (first, a), (second, b) in itertools.combinations(zip(names, styles, strict=True), 2):
         assert a.color != b.color, (first, second)
         assert a.marker != b.marker, (first, second)
-    assert style.method_style("unheard_of") == style.method_style("unheard_of")
+
+
+def test_a_method_of_ones_own_looks_alike_in_every_process():
+    """Python's own hash of a text does not; these are written down."""
+    assert style.method_style("unheard_of") == style.Style("#DDCC77", "4", (3, 1, 1, 1))
+    assert style.method_style("chi_square") == style.Style("#332288", "h", (3, 1, 1, 1))
+    assert style.method_style("hellinger") == style.Style("#882255", "H", (3, 1, 1, 1))
 
 
 @pytest.mark.parametrize("draw", [schematic, lambda: render(tradeoff(sweep_table(GOOD)))])

@@ -323,3 +323,18 @@ def test_a_file_that_is_given_twice_or_not_at_all_is_one_line(convert, model, tm
         rows_of([tmp_path], prompts, str(model), "score")
     with pytest.raises(InputError, match=r"expected a Hugging Face model folder"):
         rows_of([file], prompts, str(tmp_path), "score")
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+def test_a_prompt_is_recognised_by_the_template_with_or_without_thinking(thinking, tmp_path):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template += "{% if enable_thinking %}!{% endif %}"
+    tokenizer.save_pretrained(tmp_path / "model")
+    read = tokenizer("<|user|>2 + 2<|im_end|><|assistant|>" + "!" * thinking)["input_ids"]
+    record = line(input=tokenizer.decode(read, skip_special_tokens=True))
+    (tmp_path / "rollouts.jsonl").write_text(json.dumps(record))
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, ASKED)))
+    given = [tmp_path / "rollouts.jsonl"], tmp_path / "prompts.jsonl", str(tmp_path / "model"), "score"
+    assert len(rows_of(*given, thinking)[0]) == 1
+    with pytest.raises(InputError, match=r"expected a prompt of .* by the model's chat template"):
+        rows_of(*given, not thinking)

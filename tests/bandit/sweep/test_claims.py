@@ -62,6 +62,13 @@ def test_a_crossed_frontier_is_named_with_the_best_there():
     assert "coverage@64 is higher than 0.100)" in measured
 
 
+def test_a_frontier_crossed_in_kl_is_named_with_the_lowest_there():
+    points = changed("forward_kl", 0.1, (0.979, 0.30, 1.0))
+    measured = named(sweep_table(points), "frontier, conditional_kl").primary.text
+    assert "1 of CoKL's 2 coefficients are not dominated (all but 0.001: at a correctness of 0.9752 or more" in measured
+    assert "conditional KL is lower than 1.000)" in measured
+
+
 def test_a_sweep_without_cokl_is_judged_as_far_as_it_goes():
     table = sweep_table({"none": GOOD["none"], "forward_kl": GOOD["forward_kl"]})
     (claim,) = claims.judge(table)

@@ -89,10 +89,11 @@ def test_every_assumption_of_the_sweep_is_varied_and_quick_varies_these():
 def test_the_coefficients_next_to_the_match_are_kept():
     rows = [
         {"seed": 0, "method": method, "beta": beta, "step": 1, "p_correct": 0.96 - abs(beta - best), "x": 0}
-        for method, best in (("cokl", 0.1), ("entropy", 0.3)) for beta in (0.01, 0.03, 0.1, 0.3)
+        for method, best in (("cokl", 0.1), ("entropy", 0.3), ("forward_kl", 0.01)) for beta in (0.01, 0.03, 0.1, 0.3)
     ]  # fmt: skip
     config = RobustnessConfig(dataclasses.replace(SWEEPS["quick"], betas=(0.3, 0.01, 0.1, 0.03)))
-    assert _near_the_match(pd.DataFrame(rows), config) == {"cokl": (0.03, 0.1, 0.3), "entropy": (0.1, 0.3)}
+    near = {"cokl": (0.03, 0.1, 0.3), "entropy": (0.1, 0.3), "forward_kl": (0.01, 0.03)}
+    assert _near_the_match(pd.DataFrame(rows), config) == near
 
 
 def test_what_cannot_be_compared_is_refused():

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from cokl.support.statistics import (
+    csv_text,
     markdown_table,
     mean_and_half_width,
     plain_markdown_table,
@@ -64,3 +65,8 @@ def test_a_cell_keeps_to_its_cell():
     written = plain_markdown_table(("a", "b|c"), [(1, "x|y"), ("two\nlines", None)], rule=(" --- ", " ---: "))
     assert written == "| a | b\\|c |\n| --- | ---: |\n| 1 | x\\|y |\n| two lines | None |"
     assert plain_markdown_table(("a", "b"), []) == "| a | b |\n|---|---|"
+
+
+def test_a_csv_has_six_digits_of_small_numbers_too_and_no_negative_zero():
+    frame = pd.DataFrame({"seed": [1, 2, 3], "kl": [123456.789, 2.5e-7, -0.0]})
+    assert csv_text(frame).splitlines() == ["seed,kl", "1,123457", "2,2.5e-07", "3,0"]

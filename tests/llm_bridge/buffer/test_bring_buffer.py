@@ -90,6 +90,17 @@ def test_tools_tokens_and_prompts_of_another_template_are_brought_along(model, t
     assert [mask.tolist() for group in buffer.groups for mask in group.masks] == masks
 
 
+@pytest.mark.parametrize("thinking", [True, False])
+def test_prompts_have_the_tokens_of_the_template_with_or_without_thinking(model, tmp_path, thinking):
+    thinks = shutil.copytree(model, tmp_path / "thinks")
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template += "{% if enable_thinking %}!{% endif %}"
+    tokenizer.save_pretrained(thinks)
+    buffer = bring(thinks, tmp_path, options={"thinking": thinking})
+    chat = TOKENIZER("<|user|>2 + 2<|im_end|><|assistant|>" + "!" * thinking)["input_ids"]
+    assert buffer.groups[0].prompt_ids.tolist() == chat
+
+
 def test_a_reward_function_gives_the_verdicts(model, tmp_path):
     asked = []
 
