@@ -19,7 +19,7 @@ import pandas as pd
 from bandit.engine.two_tasks.summary import final_rows, label
 from bandit.shift.config import PAPER_BETA
 from bandit.shift.scores import at_equal_adaptation, best_coefficients, main_rows, reported_rows
-from cokl.support.verdicts import Claim, Measurement, Origin, judged
+from cokl.support.verdicts import Claim, Measurement, Origin, claim_from
 
 NEGLIGIBLE = 1.0
 """Points of Overall; a gain whose interval ends below this is none. The paper's smallest lead is 1.40 points."""
@@ -322,7 +322,7 @@ def judge(views: Views) -> list[Claim]:
         known = [[m for m in part if m is not None and math.isfinite(m.mean)] for part in lists]
         complete = [some for some, part in zip(known, lists, strict=True) if part and len(some) == len(part)]
         if complete:
-            claims.append(judged(name, statement, origin, place, complete[0], complete[1:]))
+            claims.append(claim_from(name, statement, origin, place, complete[0], complete[1:]))
     return claims
 
 

@@ -238,7 +238,7 @@ class Experiment:
             return
         import pandas as pd
 
-        from llm_bridge.rewards.judge import judged, load_function
+        from llm_bridge.rewards.judge import load_function, reward_of
 
         routed = ("reward_router_address", "reward_model_tokenizer") if self.config.reward_model else ()
         function = load_function(name, **dict.fromkeys(routed))
@@ -246,7 +246,7 @@ class Experiment:
             for source in self.config.sets:
                 row = pd.read_parquet(jobs.prompts_file(self.config, self.root, source)).iloc[0]
                 truth = row["reward_model"]["ground_truth"]
-                judged(function, str(truth), row["data_source"], truth, row["extra_info"])
+                reward_of(function, str(truth), row["data_source"], truth, row["extra_info"])
 
     def run(self, job: jobs.Job, options: Sequence[str] = ()) -> None:
         """Run a job unless it is done, or with VeRL's `options` in any case. Raises InputError if it fails."""
