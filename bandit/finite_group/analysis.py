@@ -149,12 +149,13 @@ def cost(final: pd.DataFrame) -> str:
     """What the largest groups change in CoKL's correctness, on-policy, from the final table."""
     shown = final[(final["method"] == "cokl") & (final["groups"] == "fresh")]
     shown = shown[shown["optimizer_steps"] == shown["optimizer_steps"].min()].sort_values(["beta", "group_size"])
-    for row in shown.tail(1).to_dict("records"):
-        minus, size = row["p_correct_minus_exact"], f"groups of {row['group_size']:g}"
-        difference = with_spread(abs(minus), row["p_correct_minus_exact_interval"], 3)
-        side = "below" if minus < 0 else "above"
-        return f"CoKL's correctness with {size} is {difference} {side} its exact objective's"
-    return "CoKL was not trained in groups"
+    if shown.empty:
+        return "CoKL was not trained in groups"
+    largest = shown.iloc[-1]
+    minus, size = largest["p_correct_minus_exact"], f"groups of {largest['group_size']:g}"
+    difference = with_spread(abs(minus), largest["p_correct_minus_exact_interval"], 3)
+    side = "below" if minus < 0 else "above"
+    return f"CoKL's correctness with {size} is {difference} {side} its exact objective's"
 
 
 def of_policies(metrics: pd.DataFrame) -> list[Claim]:
