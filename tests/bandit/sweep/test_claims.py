@@ -5,6 +5,7 @@ import pytest
 
 from bandit.sweep import analysis
 from bandit.sweep.config import SweepConfig
+from bandit.sweep.figures import draw
 from cokl.support.verdicts import Claim, Measurement, of_each
 from tests.bandit.same import page_and_screen
 from tests.bandit.sweep.tables import GOOD, sweep_table
@@ -111,3 +112,15 @@ def test_the_closest_competitor_is_reported_and_every_one_counts():
     assert claim.verdict == "not held"
     assert "next Entropy 0.650" in claim.primary.text
     assert "in 0 of 5 seeds" in claim.primary.text
+
+
+def test_the_coefficients_of_a_table_are_chosen_once_for_claims_table_and_pictures(monkeypatch):
+    chosen, choose = [], analysis.matched_coefficients
+
+    def counted(table: pd.DataFrame) -> dict[str, float]:
+        chosen.append(table)
+        return choose(table)
+
+    monkeypatch.setattr(analysis, "matched_coefficients", counted)
+    assert draw(analysis.analyse({"sweep": sweep_table(GOOD)}, SweepConfig()))
+    assert len(chosen) == 1
