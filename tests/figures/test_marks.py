@@ -12,8 +12,7 @@ from bandit.finite_group import figures as finite_group
 from bandit.finite_group.analysis import final_table
 from bandit.shift import figures as shift
 from bandit.shift.analysis import tables_of
-from bandit.shift.claims import Views
-from bandit.shift.scores import score
+from bandit.shift.scores import Scored as ScoredShift
 from bandit.sweep.analysis import Scored
 from bandit.sweep.figures import dynamics, tradeoff
 from llm_bridge.report import figures as llm
@@ -34,7 +33,7 @@ def picked(marks: pd.DataFrame, **values: object) -> pd.DataFrame:
 
 def shift_tables_of(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What the lab's figures are drawn from."""
-    return tables_of(Views(score(table)))
+    return tables_of(ScoredShift.of(table))
 
 
 def noisy_sweep() -> pd.DataFrame:
