@@ -1,7 +1,7 @@
 import hashlib
 import os
 from dataclasses import replace
-from typing import BinaryIO
+from io import BufferedReader
 
 import numpy as np
 import pyarrow.compute as pc
@@ -179,7 +179,7 @@ def test_weights_are_read_again_only_once_they_are_written_again(tmp_path, monke
     """By the same number of bytes, a second later."""
     read, digest = [], hashlib.file_digest
 
-    def counted(file: BinaryIO, name: str) -> object:
+    def counted(file: BufferedReader, name: str) -> object:
         read.append(file.name)
         return digest(file, name)
 

@@ -123,14 +123,15 @@ def test_the_minutes_of_the_math_stage_have_all_its_evaluations(tmp_path, interv
 
 def test_a_workloads_entry_says_what_its_jobs_have(tmp_path, monkeypatch):
     """Its starting model's name and settings, and which of its sets is there once its strata are."""
-    prompts = Prompts("a:b", {"easy": "Easy", "hard": "Hard"}, "a:c", pace=Pace(1, 1, 1, evaluated=1, candidates=1))
+    pace = Pace(1, 1, 1, evaluated=1, candidates=1)
+    prompts = Prompts("a:b", {"easy": "Easy", "hard": "Hard"}, "a:c", pace=pace)
     entry = Workload(start=StartModel("Tiny-1M", "a", ("tiny",)), prompts=prompts)
     monkeypatch.setitem(WORKLOADS, "tiny", entry)
     preset = dataclasses.replace(configurations.PRESETS["smollm2"], name="tiny", math_sets=("easy",))
     asked = math_job(preset, tmp_path, "model")
     assert "+experiment/settings=[job,training,cpu,tiny]" in asked.overrides
     assert f"+llm.val_files=['{tmp_path}/data/candidates.parquet']" in asked.overrides
-    assert told([asked], preset, prompts.pace).startswith("Tiny-1M:\n")
+    assert told([asked], preset, pace).startswith("Tiny-1M:\n")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "easy.parquet").touch()
     assert math_job(preset, tmp_path, "model") == asked
