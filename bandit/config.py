@@ -157,7 +157,7 @@ _C = TypeVar("_C", bound=Any)
 
 def changed(config: _C, changes: Mapping[str, Any]) -> _C:
     """The configuration with other values of fields of its own or of its environment's."""
-    own = {name: value for name, value in changes.items() if hasattr(config, name)}
+    own = {name: value for name, value in changes.items() if name in vars(config)}
     environment = {name: value for name, value in changes.items() if name not in own}
     if environment:
         own["environment"] = dataclasses.replace(config.environment, **environment)

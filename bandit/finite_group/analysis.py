@@ -17,7 +17,7 @@ from bandit.finite_group.config import FiniteGroupConfig
 from bandit.finite_group.train import ESTIMATE, EXACT
 from bandit.lab import Analysis, Tables
 from cokl.support.statistics import summarize, with_spread
-from cokl.support.verdicts import SPREAD, Claim, Measurement, Unit, judged
+from cokl.support.verdicts import SPREAD, Claim, Measurement, Unit, claim_from
 
 PAPER_PASSES = 600 * 8 / 512
 """How often the paper's CoKL draws each of its 512 cached prompts: 8 a step for 600 steps (E.3); 9.4."""
@@ -149,12 +149,13 @@ def cost(final: pd.DataFrame) -> str:
     """What the largest groups change in CoKL's correctness, on-policy, from the final table."""
     shown = final[(final["method"] == "cokl") & (final["groups"] == "fresh")]
     shown = shown[shown["optimizer_steps"] == shown["optimizer_steps"].min()].sort_values(["beta", "group_size"])
-    for row in shown.tail(1).to_dict("records"):
-        minus, size = row["p_correct_minus_exact"], f"groups of {row['group_size']:g}"
-        difference = with_spread(abs(minus), row["p_correct_minus_exact_interval"], 3)
-        side = "below" if minus < 0 else "above"
-        return f"CoKL's correctness with {size} is {difference} {side} its exact objective's"
-    return "CoKL was not trained in groups"
+    if shown.empty:
+        return "CoKL was not trained in groups"
+    largest = shown.iloc[-1]
+    minus, size = largest["p_correct_minus_exact"], f"groups of {largest['group_size']:g}"
+    difference = with_spread(abs(minus), largest["p_correct_minus_exact_interval"], 3)
+    side = "below" if minus < 0 else "above"
+    return f"CoKL's correctness with {size} is {difference} {side} its exact objective's"
 
 
 def of_policies(metrics: pd.DataFrame) -> list[Claim]:
@@ -188,7 +189,7 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
 
     corrected = [beside_exact("correctness", "p_correct", size, "probability") for size in sizes]
     claims = [
-        judged(
+        claim_from(
             "more correct",
             "Policies trained with finite groups end more correct than with the exact objective",
             "beyond",
@@ -196,7 +197,7 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
             corrected[0],
             corrected[1:],
         ),
-        judged(
+        claim_from(
             "largest groups",
             "Even the largest groups end with more conditional KL than the exact objective",
             "beyond",
@@ -213,7 +214,7 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
         if len(beyond):
             where = f"G = {eight:g}, {passes[step]:.1f} passes"
             claims.append(
-                judged(
+                claim_from(
                     f"caching costs {more}",
                     f"Caching the reference groups costs {more} conditional KL than finite groups do, {when}",
                     "beyond",
@@ -227,7 +228,7 @@ def of_policies(metrics: pd.DataFrame) -> list[Claim]:
     )
     for mu in sorted(set(fresh_ones["optimizer_steps"]) - {first}):
         claims.append(
-            judged(
+            claim_from(
                 f"mu = {mu}",
                 f"With mu = {mu} policies end less correct and with more conditional KL",
                 "beyond",

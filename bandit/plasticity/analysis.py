@@ -25,7 +25,7 @@ from bandit.lab import Analysis, Tables
 from bandit.plasticity.config import PlasticityConfig, kind_of
 from bandit.plasticity.train import NEW, START, match, without_diverged_runs
 from cokl.support.statistics import spread_column, summarize
-from cokl.support.verdicts import Claim, Measurement, judged
+from cokl.support.verdicts import Claim, Measurement, claim_from
 
 OTHERS = ("entropy", "forward_kl", "reverse_kl", "jensen_shannon")
 """The paper's other regularizers of the controlled experiment."""
@@ -222,7 +222,7 @@ def judge(scored: Scored) -> list[Claim]:
         sampled = list(differences(scored, one, other, after, ["sampled"]))
         if sampled:
             secondary = [*sampled[1:], *differences(scored, one, other, after, ["exact"])]
-            claims.append(judged(name, statement, "beyond", PLACE, sampled[:1], [[part] for part in secondary]))
+            claims.append(claim_from(name, statement, "beyond", PLACE, sampled[:1], [[part] for part in secondary]))
     return claims
 
 

@@ -25,7 +25,7 @@ from bandit.lab import Analysis, Tables
 from bandit.sequences.config import KNOWN, SequenceConfig
 from bandit.sequences.train import METRICS
 from cokl.support.statistics import spread_column, summarize, with_spread
-from cokl.support.verdicts import SPREAD, Measurement, judged
+from cokl.support.verdicts import SPREAD, Measurement, claim_from
 
 DIFFERENCES = {
     "prior_correct": "prior task",
@@ -83,7 +83,7 @@ def analyse(tables: Tables, config: SequenceConfig) -> Analysis:
         answer=". ".join(told) or f"CoKL and {label(REPLAY)} cannot be compared: one was not trained or chose nothing",
         seeds=seeds,
         claims=[
-            judged(name, f"CoKL is ahead of {label(REPLAY)} in {one.what}", "beyond", "beyond the paper", [one])
+            claim_from(name, f"CoKL is ahead of {label(REPLAY)} in {one.what}", "beyond", "beyond the paper", [one])
             for name, one in compared.items()
         ],
         tables=made,

@@ -15,7 +15,7 @@ from bandit.engine.two_tasks.summary import diverged_note, final_rows, forgotten
 from bandit.lab import Analysis, Tables
 from bandit.shift.claims import Views, balance, judge
 from bandit.shift.config import ShiftConfig
-from bandit.shift.scores import main_rows, reported_rows, score, undetermined_as_nan
+from bandit.shift.scores import Scored, main_rows, reported_rows, undetermined_as_nan
 from cokl.support.statistics import summarize, with_spread
 from cokl.support.verdicts import SPREAD
 
@@ -51,8 +51,8 @@ CAPTIONS = {
 def analyse(tables: Tables, config: ShiftConfig) -> Analysis:
     """Whether CoKL has the best balance, the paper's claims, and every method's scores; the table is scored once."""
     table = tables["shift"]
-    views = Views(score(table))
-    made = tables_of(views)
+    scored = Scored.of(table)
+    views, made = Views(scored), tables_of(scored)
     normalized = made["table1_normalized"]
     mode = "sampled" if "sampled" in set(normalized["mode"]) else "exact"
     best = normalized[normalized["mode"] == mode]
@@ -71,18 +71,18 @@ def analyse(tables: Tables, config: ShiftConfig) -> Analysis:
     )
 
 
-def tables_of(views: Views) -> dict[str, pd.DataFrame]:
+def tables_of(scored: Scored) -> dict[str, pd.DataFrame]:
     """Every table of the lab by file name, numbers with their NAME_half_width beside them."""
-    scored = views.scored.copy()
-    scored["drift"] = scored[DRIFTS].sum(axis=1)
-    scored["correct_share"] = scored["correct_drift"] / (scored["correct_drift"] + scored["mass_drift"])
-    last = final_rows(reported_rows(scored, views.best))
+    table = scored.table.copy()
+    table["drift"] = table[DRIFTS].sum(axis=1)
+    table["correct_share"] = table["correct_drift"] / (table["correct_drift"] + table["mass_drift"])
+    last = final_rows(reported_rows(table, scored.best))
     by = ["mode", "method", "beta", "kl_prompts"]
     drifts = ["conditional_kl", *DRIFTS, "drift", "correct_share"]
     return {
         "table1_normalized": summarize(last, [*by, "edge"], NORMALIZED),
-        "beta_search": _beta_search(scored, views.best),
-        "kl_batch": _kl_batch(scored),
+        "beta_search": _beta_search(table, scored.best),
+        "kl_batch": _kl_batch(table),
         "decomposition": summarize(last[last["method"] != "base"], by, drifts),
     }
 

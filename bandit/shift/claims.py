@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pandas as pd
 
 from bandit.engine.two_tasks.summary import final_rows, label
 from bandit.shift.config import PAPER_BETA
-from bandit.shift.scores import at_equal_adaptation, best_coefficients, main_rows, reported_rows
-from cokl.support.verdicts import Claim, Measurement, Origin, judged
+from bandit.shift.scores import BEST, E3, EQUAL, FORWARD, PAPER, REVERSE, Scored
+from cokl.support.verdicts import Claim, Measurement, Origin, claim_from
 
 NEGLIGIBLE = 1.0
 """Points of Overall; a gain whose interval ends below this is none. The paper's smallest lead is 1.40 points."""
@@ -30,10 +31,6 @@ EQUIVALENT = 5.0
 VARIANTS = ("cokl", "cokl_floor", "cokl_without_term1")
 """What is no rival of CoKL's."""
 
-FORWARD, REVERSE = ("forward_kl", "correct_forward_kl"), ("reverse_kl", "correct_reverse_kl")
-REVERSE_BETA = 1e-3
-"""The coefficient of the reverse KLs in the paper's tables (E.3)."""
-
 SEARCHED = {**dict.fromkeys(FORWARD, (1.0, 0.1, 10.0)), **dict.fromkeys(REVERSE, (1e-3, 1e-2, 1.0))}
 """The coefficients that E.3 searches over for its baselines, the chosen one first."""
 
@@ -43,40 +40,18 @@ KL_BATCHES = (8, 16, 32)
 BETAS = (0.1, 10.0)
 """The ends of the paper's sensitivity analysis."""
 
-BEST, EQUAL, PAPER = "best", "equal adaptation", f"beta {PAPER_BETA:g}"
-"""Where methods are compared: each at its best coefficient, where every one adapts as much, all at CoKL's in E.3."""
-E3 = "E.3's coefficients"
-"""1 for CoKL, its ablations and the forward KLs, 0.001 for the reverse KLs."""
-
 _Maybe = Measurement | None  # None, or a mean that is NaN, where the table lacks the rows
 
 
+@dataclass(frozen=True)
 class Views:
-    """The reported seeds' final rows of a scored table in each mode and setting.
+    """What is measured of a scored table, in each mode and setting."""
 
-    Raises InputError if the table lacks the selection seeds.
-    """
-
-    def __init__(self, scored: pd.DataFrame) -> None:
-        self.scored = scored
-        self.best = best_coefficients(scored)
-        selection = final_rows(self.best.merge(scored[scored["role"] == "selection"]))
-        self.chosen = selection.groupby(["mode", "method"])["overall"].mean()
-        runs = main_rows(scored)[["mode", "method", "beta", "kl_prompts"]].drop_duplicates()
-        unregularized = runs["method"] == "none"
-        in_e3 = runs["beta"] == runs["method"].map(dict.fromkeys(REVERSE, REVERSE_BETA)).fillna(PAPER_BETA)
-        self.all = final_rows(reported_rows(scored, runs))
-        self.rows = {
-            BEST: final_rows(reported_rows(scored, self.best)),
-            EQUAL: at_equal_adaptation(scored),
-            PAPER: final_rows(reported_rows(scored, runs[(runs["beta"] == PAPER_BETA) | unregularized])),
-            E3: final_rows(reported_rows(scored, runs[in_e3])),
-        }
-        self.rivals = [m for m in scored["method"].unique() if m not in (*VARIANTS, "base")]
+    scored: Scored
 
     def values(self, mode: str, setting: str, method: str, column: str) -> pd.Series:
         """A value per seed; empty where the table has none."""
-        rows = self.rows[setting]
+        rows = self.scored.rows[setting]
         return rows[(rows["mode"] == mode) & (rows["method"] == method)].set_index("seed")[column]
 
     def level(self, mode: str, setting: str, method: str, column: str) -> Measurement:
@@ -94,7 +69,8 @@ class Views:
 
     def searched(self, mode: str, method: str) -> Iterator[_Maybe]:
         """Overall at the coefficient that E.3 chose minus Overall at each other one that it tried."""
-        runs = self.all[(self.all["mode"] == mode) & (self.all["method"] == method)]
+        ends = self.scored.ends
+        runs = ends[(ends["mode"] == mode) & (ends["method"] == method)]
         overall = runs.pivot(index="seed", columns="beta", values="overall")
         chosen, *others = SEARCHED[method]
         for other in others:
@@ -104,10 +80,11 @@ class Views:
 
     def best_rival(self, mode: str) -> str | None:
         """The rival that is best on the selection seeds; None without one, or without CoKL."""
-        rivals = [rival for rival in self.rivals if (mode, rival) in self.chosen.index]
-        if not rivals or (mode, "cokl") not in self.chosen.index:
+        chosen, methods = self.scored.chosen, self.scored.table["method"].unique()
+        rivals = [name for name in methods if name not in (*VARIANTS, "base") and (mode, name) in chosen.index]
+        if not rivals or (mode, "cokl") not in chosen.index:
             return None
-        return max(rivals, key=lambda rival: float(self.chosen[mode, rival]))
+        return max(rivals, key=lambda rival: float(chosen[mode, rival]))
 
     def over_the_best_rival(self, mode: str) -> _Maybe:
         """CoKL's best Overall minus that of the best rival."""
@@ -126,7 +103,8 @@ class Views:
 
     def batches(self, mode: str, larger: float, smaller: float) -> Iterator[list[_Maybe]]:
         """CoKL's retention with a larger KL batch minus with a smaller one, at each coefficient trained with both."""
-        rows = self.scored[(self.scored["method"] == "cokl") & (self.scored["role"] == "report")]
+        table = self.scored.table
+        rows = table[(table["method"] == "cokl") & (table["role"] == "report")]
         for beta, runs in final_rows(rows[rows["mode"] == mode]).groupby("beta", sort=False):
             retention = runs.pivot(index="seed", columns="kl_prompts", values="retention")
             if {larger, smaller} <= set(retention):
@@ -135,7 +113,7 @@ class Views:
 
     def _main(self, mode: str) -> pd.DataFrame:
         """CoKL's reported rows of the main KL batch."""
-        main = main_rows(self.scored)
+        main = self.scored.main
         return main[(main["method"] == "cokl") & (main["role"] == "report") & (main["mode"] == mode)]
 
     def coefficients(self, mode: str) -> list[_Maybe]:
@@ -161,7 +139,7 @@ class Views:
 
     def drifts(self, mode: str) -> Iterator[list[_Maybe]]:
         """Correct drift minus mass drift: of GRPO at the end and at the first evaluated step, of CoKL at the end."""
-        reported = self.scored[self.scored["role"] == "report"]
+        reported = self.scored.table[self.scored.table["role"] == "report"]
         grpo = reported[(reported["mode"] == mode) & (reported["method"] == "none") & (reported["step"] > 0)]
         for step in sorted(set(grpo["step"].agg(["min", "max"]).dropna()), reverse=True):
             rows = grpo[grpo["step"] == step].set_index("seed")
@@ -286,7 +264,8 @@ PAPER_CLAIMS = {
         "beyond the paper: KL batch analysis",
         lambda of, mode: [
             part
-            for larger in sorted(size for size in of.scored["kl_prompts"].unique() if size > max(KL_BATCHES))[::-1]
+            for larger in sorted(of.scored.table["kl_prompts"].unique())[::-1]
+            if larger > max(KL_BATCHES)
             for part in of.batches(mode, larger, min(KL_BATCHES))
         ],
     ),
@@ -322,7 +301,7 @@ def judge(views: Views) -> list[Claim]:
         known = [[m for m in part if m is not None and math.isfinite(m.mean)] for part in lists]
         complete = [some for some, part in zip(known, lists, strict=True) if part and len(some) == len(part)]
         if complete:
-            claims.append(judged(name, statement, origin, place, complete[0], complete[1:]))
+            claims.append(claim_from(name, statement, origin, place, complete[0], complete[1:]))
     return claims
 
 

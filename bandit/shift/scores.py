@@ -1,4 +1,4 @@
-"""Scores of a shift table relative to the base model and to GRPO, and the coefficients at which methods are compared.
+"""Scores of a shift table relative to the base model and to GRPO, and its rows where methods are compared.
 
 Assumption beyond the paper: the anchors are means over seeds, and each seed's score is that of the linearised ratio.
 So scores average to the ratio of means, intervals include the spread of the anchors, and a seed that forgets little has
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pandas as pd
 
 from bandit.engine.two_tasks.plan import RUN
 from bandit.engine.two_tasks.summary import ANCHORS, final_rows, without_diverged_runs
+from bandit.shift.config import PAPER_BETA
 from cokl.metrics import dual_anchor
 from cokl.support.errors import InputError
 from cokl.support.statistics import mean_and_half_width
@@ -21,7 +24,52 @@ from cokl.support.statistics import mean_and_half_width
 MATCHED_ADAPTATION = 90.0
 """The common target: new-task correctness that is 10% of GRPO's gain short of GRPO's."""
 
+FORWARD, REVERSE = ("forward_kl", "correct_forward_kl"), ("reverse_kl", "correct_reverse_kl")
+REVERSE_BETA = 1e-3
+"""The coefficient of the reverse KLs in the paper's tables (E.3)."""
+
+BEST, EQUAL, PAPER = "best", "equal adaptation", f"beta {PAPER_BETA:g}"
+"""Where methods are compared: each at its best coefficient, where every one adapts as much, all at CoKL's in E.3."""
+E3 = "E.3's coefficients"
+"""1 for CoKL, its ablations and the forward KLs, 0.001 for the reverse KLs."""
+
 _SCORES = (("retention", "prior_correct", "none", "base"), ("adaptation", "new_correct", "base", "none"))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A shift table, scored, its coefficients chosen."""
+
+    table: pd.DataFrame
+    """As `score` gives it."""
+    best: pd.DataFrame
+    """As `best_coefficients` gives it."""
+    chosen: pd.Series
+    """Overall at the best coefficient on the selection seeds, by mode and method."""
+    main: pd.DataFrame
+    """As `main_rows` gives it."""
+    ends: pd.DataFrame
+    """The reported seeds' final ones of these."""
+    rows: Mapping[str, pd.DataFrame]
+    """The reported seeds' final rows by where methods are compared; there "equal adaptation" has retention alone."""
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> Scored:
+        """From the lab's table. Raises InputError as `score` does, and if the table lacks the selection seeds."""
+        scored = score(table)
+        best, main = best_coefficients(scored), main_rows(scored)
+        selection = final_rows(best.merge(scored[scored["role"] == "selection"]))
+        runs = main[["mode", "method", "beta", "kl_prompts"]].drop_duplicates()
+        unregularized = runs["method"] == "none"
+        in_e3 = runs["beta"] == runs["method"].map(dict.fromkeys(REVERSE, REVERSE_BETA)).fillna(PAPER_BETA)
+        rows = {
+            BEST: final_rows(reported_rows(scored, best)),
+            EQUAL: at_equal_adaptation(scored),
+            PAPER: final_rows(reported_rows(scored, runs[(runs["beta"] == PAPER_BETA) | unregularized])),
+            E3: final_rows(reported_rows(scored, runs[in_e3])),
+        }
+        chosen = selection.groupby(["mode", "method"])["overall"].mean()
+        return cls(scored, best, chosen, main, final_rows(reported_rows(scored, runs)), rows)
 
 
 def score(table: pd.DataFrame) -> pd.DataFrame:

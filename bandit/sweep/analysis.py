@@ -8,6 +8,7 @@ closest to 0.96; one coefficient per method, the same for all seeds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pandas as pd
@@ -30,7 +31,6 @@ from cokl.support.verdicts import (
     conjunction,
     no_verdict,
     of_each,
-    withheld,
 )
 
 RUN = ("method", "beta")
@@ -43,33 +43,59 @@ MARKED = 0.01
 COLLAPSED = {"correctness above": 0.95, "coverage below": 0.15}
 
 
+@dataclass(frozen=True)
+class Scored:
+    """A sweep's table, scored: what is compared in it, at the last step and at the match."""
+
+    table: pd.DataFrame
+    """All of its rows."""
+    runs: pd.DataFrame
+    """Those of coefficients of which no seed diverged."""
+    final: pd.DataFrame
+    """Their last steps, the reference's left out."""
+    matched: pd.DataFrame
+    """All evaluated steps of each regularizer's matched coefficient."""
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> Scored:
+        """From the lab's table. Raises InputError for another one."""
+        runs = without_diverged_runs(require_sweep(table))
+        chosen = pd.DataFrame(matched_coefficients(runs).items(), columns=["method", "beta"])
+        return cls(table, runs, final_rows(runs), chosen.merge(runs, on=["method", "beta"]))
+
+    @property
+    def ends(self) -> pd.DataFrame:
+        """The last steps at the match."""
+        return final_rows(self.matched)
+
+
 def analyse(tables: Tables, config: SweepConfig) -> Analysis:
     """CoKL's lead in coverage, the paper's claims, and what each method ends with at matched correctness.
 
     Replay, where it was trained beside the sweep, is in the table and the pictures alone: the paper's claims are of the
     paper's regularizers.
     """
-    table = require_sweep(tables["sweep"])
-    shown = with_beside(table, tables.get(f"{REPLAY}/sweep"))
+    scored, beside = Scored.of(tables["sweep"]), tables.get(f"{REPLAY}/sweep")
+    shown = scored if beside is None else Scored.of(with_beside(scored.table, beside))
     matched, far = matched_table(shown, digits=3), off_the_match(shown)
-    coverage = coverage_column(table)
+    coverage = coverage_column(scored.table)
     columns = {
         "p_correct": "correctness",
         coverage: coverage_label(coverage).lower(),
         "conditional_kl": "conditional KL",
     }
     title = f"Final metrics at the coefficient whose correctness is closest to {MATCHED_CORRECTNESS}"
-    counts = f"Seeds: {table['seed'].nunique()}; steps: {final_rows(table)['step'].max()}."
-    note = f"{counts} {SPREAD} {diverged_note(shown)}"
+    seeds = scored.table["seed"].nunique()
+    note = f"Seeds: {seeds}; steps: {scored.final['step'].max()}. {SPREAD} {diverged_note(shown.table)}"
     star = f"*: more than {MARKED:g} away from {MATCHED_CORRECTNESS}, so not to be compared." if any(far) else ""
 
     def starred(rows: pd.DataFrame) -> pd.DataFrame:
         return rows.assign(beta=[f"{beta}*" if off else beta for beta, off in zip(rows["beta"], far, strict=True)])
 
     return Analysis(
-        answer=lead(table),
-        seeds=table["seed"].nunique(),
-        claims=judge(table),
+        answer=lead(scored),
+        seeds=seeds,
+        claims=claims_of(scored),
         tables={"matched": matched},
         captions={"matched": f"{title}."},
         titles={"matched": title},
@@ -81,16 +107,14 @@ def analyse(tables: Tables, config: SweepConfig) -> Analysis:
     )
 
 
-def with_beside(table: pd.DataFrame, beside: pd.DataFrame | None) -> pd.DataFrame:
+def with_beside(table: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
     """A sweep's rows, then those of methods that it lacks."""
-    if beside is None:
-        return table
     return pd.concat([table, beside[~beside["method"].isin(table["method"])]], ignore_index=True)
 
 
-def _far_from_the_match(table: pd.DataFrame) -> str:
+def _far_from_the_match(scored: Scored) -> str:
     """Which methods no coefficient brings near CoKL's correctness at the match; "" if there is none."""
-    names = ", ".join(method_label(name) for name, off in off_cokl_at_the_match(table).items() if off > FAR)
+    names = ", ".join(method_label(name) for name, off in off_cokl_at_the_match(scored).items() if off > FAR)
     return f"Not comparable, since more than {FAR:g} away from CoKL's correctness: {names}." if names else ""
 
 
@@ -131,54 +155,50 @@ def matched_coefficients(table: pd.DataFrame) -> dict[str, float]:
     return dict(zip(best["method"], best["beta"], strict=True))
 
 
-def matched_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """All evaluated steps of each method's matched coefficient."""
-    table = without_diverged_runs(table)
-    chosen = pd.DataFrame(matched_coefficients(table).items(), columns=["method", "beta"])
-    return chosen.merge(table, on=["method", "beta"])
-
-
-def matched_table(table: pd.DataFrame, digits: int = 4) -> pd.DataFrame:
+def matched_table(scored: Scored, digits: int = 4) -> pd.DataFrame:
     """A row per method at its matched coefficient (and without regularizer): final metrics, ± half a 95% interval."""
-    metrics = [name for name in table.columns if name not in ("seed", "method", "beta", "step")]
+    metrics = [name for name in scored.table.columns if name not in ("seed", "method", "beta", "step")]
     lines = []
-    for (method, beta), group in _ends_at_the_match(table):
+    for (method, beta), group in _ends_at_the_match(scored):
         cells = {name: with_spread(*mean_and_half_width(group[name]), digits) for name in metrics}
         lines.append({"method": method_label(str(method)), "beta": f"{beta:g}", **cells})
     return pd.DataFrame(lines)
 
 
-def off_the_match(table: pd.DataFrame) -> list[bool]:
+def off_the_match(scored: Scored) -> list[bool]:
     """Whether each row of `matched_table` is further than MARKED from the match."""
-    return [abs(rows["p_correct"].mean() - MATCHED_CORRECTNESS) > MARKED for _, rows in _ends_at_the_match(table)]
+    return [abs(rows["p_correct"].mean() - MATCHED_CORRECTNESS) > MARKED for _, rows in _ends_at_the_match(scored)]
 
 
-def _ends_at_the_match(table: pd.DataFrame) -> DataFrameGroupBy:
+def _ends_at_the_match(scored: Scored) -> DataFrameGroupBy:
     """The final rows of each method at its matched coefficient, and without regularizer, by (method, beta) in order."""
-    final = final_rows(table)
-    rows = pd.concat([final[final["method"] == "none"], final_rows(matched_rows(table))])
+    rows = pd.concat([scored.final[scored.final["method"] == "none"], scored.ends])
     return rows.groupby(["method", "beta"], sort=False)
 
 
 def judge(table: pd.DataFrame) -> list[Claim]:
+    """The claims of a table that nothing else is asked of."""
+    return claims_of(Scored.of(table))
+
+
+def claims_of(scored: Scored) -> list[Claim]:
     """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer, those at the
     match one near CoKL's correctness. Coefficients of which some seed diverged take no part.
     """
-    table = without_diverged_runs(table)
-    methods = set(table["method"])
-    others = others_of(table)
-    claims = [_collapse(table)] if "none" in methods else []
+    methods = scored.runs["method"].unique()
+    others = [name for name in methods if name not in ("reference", "none", "cokl")]
+    claims = [_collapse(scored)] if "none" in methods else []
     if "cokl" not in methods or not others:
         return claims
-    coverage, coverage_correct, kl = _directions(table)
-    near = [name for name, off in off_cokl_at_the_match(table).items() if off <= FAR]
+    coverage, coverage_correct, kl = _directions(scored.table)
+    near = _near_the_match(scored)
     for judgement, compared, directions in (
         (_frontier, others, (coverage, kl)),
         (_matched, near, (coverage, coverage_correct, kl)),
         (_during_training, near, (coverage, kl)),
     ):
-        found = [judgement(table, compared or others, *direction) for direction in directions]
-        claims += found if compared else withheld(found, 0)  # what was measured, without a verdict
+        found = [judgement(scored, compared or others, *direction) for direction in directions]
+        claims += found if compared else [replace(claim, verdict=None) for claim in found]  # what was measured
     return claims
 
 
@@ -193,11 +213,10 @@ def _directions(table: pd.DataFrame) -> list[tuple[str, str, int]]:
     ]
 
 
-def _collapse(table: pd.DataFrame) -> Claim:
+def _collapse(scored: Scored) -> Claim:
     """The paper shows this in a figure; the thresholds are ours. Both have to be passed beyond their intervals."""
-    final = final_rows(table)
-    unregularized = final[final["method"] == "none"]
-    correctness, coverage = unregularized["p_correct"], unregularized[coverage_column(table)]
+    unregularized = scored.final[scored.final["method"] == "none"]
+    correctness, coverage = unregularized["p_correct"], unregularized[coverage_column(scored.table)]
     passed = [correctness - COLLAPSED["correctness above"], COLLAPSED["coverage below"] - coverage]
     shown = [with_spread(*mean_and_half_width(values), 4) for values in (correctness, coverage)]
     return Claim(
@@ -211,12 +230,12 @@ def _collapse(table: pd.DataFrame) -> Claim:
     )
 
 
-def _matched(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
+def _matched(scored: Scored, others: list[str], column: str, name: str, sign: int) -> Claim:
     """Held if every paired difference is sure to be positive, not held if one is sure to be negative."""
-    matched = final_rows(matched_rows(table))
-    correctness = matched.groupby("method")["p_correct"].mean()
-    final = matched.pivot(index="seed", columns="method", values=column)
-    advantages = leads_at_the_match(table, others, column, sign)
+    ends = scored.ends
+    correctness = ends.groupby("method")["p_correct"].mean()
+    final = ends.pivot(index="seed", columns="method", values=column)
+    advantages = leads_at_the_match(scored, others, column, sign)
     closest = min(others, key=lambda other: advantages[other].mean())
     mean, half_width = mean_and_half_width(advantages[closest])
     better = "higher" if sign > 0 else "lower"
@@ -235,42 +254,47 @@ def _matched(table: pd.DataFrame, others: list[str], column: str, name: str, sig
     )
 
 
-def leads_at_the_match(table: pd.DataFrame, others: list[str], column: str, sign: int) -> dict[str, pd.Series]:
+def leads_at_the_match(scored: Scored, others: list[str], column: str, sign: int) -> dict[str, pd.Series]:
     """By how much CoKL is better in `column` than each other method at matched correctness, by seed."""
-    final = final_rows(matched_rows(table)).pivot(index="seed", columns="method", values=column)
+    final = scored.ends.pivot(index="seed", columns="method", values=column)
     return {other: sign * (final["cokl"] - final[other]) for other in others}
 
 
 def coverage_leads(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """Those in coverage of a table that nothing else is asked of."""
+    return leads_in_coverage(Scored.of(table))
+
+
+def leads_in_coverage(scored: Scored) -> dict[str, pd.Series]:
     """CoKL's lead in coverage over each other regularizer, by seed, the smallest first; empty without two of them."""
-    near = [name for name, off in off_cokl_at_the_match(table).items() if off <= FAR]
-    leads = leads_at_the_match(table, near, coverage_column(table), 1)
+    leads = leads_at_the_match(scored, _near_the_match(scored), coverage_column(scored.table), 1)
     return dict(sorted(leads.items(), key=lambda item: float(item[1].mean())))
 
 
-def lead(table: pd.DataFrame) -> str:
+def lead(scored: Scored) -> str:
     """CoKL's coverage beside that of the best other regularizer."""
-    for closest, values in coverage_leads(table).items():
-        return Measurement.of("", "", values, "probability").told(
-            method_label(closest), coverage_column(table).replace("_at_", "@")
-        )
-    return "There is nothing to compare; sweep CoKL and another regularizer, up to the same correctness"
+    leads = leads_in_coverage(scored)
+    if not leads:
+        return "There is nothing to compare; sweep CoKL and another regularizer, up to the same correctness"
+    closest, values = next(iter(leads.items()))
+    name = coverage_column(scored.table).replace("_at_", "@")
+    return Measurement.of("", "", values, "probability").told(method_label(closest), name)
 
 
-def others_of(table: pd.DataFrame) -> list[str]:
-    """The regularizers that CoKL is compared with."""
-    return [m for m in table["method"].unique() if m not in ("reference", "none", "cokl")]
-
-
-def off_cokl_at_the_match(table: pd.DataFrame) -> dict[str, float]:
-    """How far each of them is from CoKL's correctness at the match; NaN without CoKL."""
-    reached = final_rows(matched_rows(table)).groupby("method", sort=False)["p_correct"].mean()
+def off_cokl_at_the_match(scored: Scored) -> dict[str, float]:
+    """How far each other regularizer is from CoKL's correctness at the match; NaN without CoKL."""
+    reached = scored.ends.groupby("method", sort=False)["p_correct"].mean()
     return dict((reached - reached.get("cokl", float("nan"))).abs().drop("cokl", errors="ignore"))
 
 
-def _during_training(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
+def _near_the_match(scored: Scored) -> list[str]:
+    """Those that are near enough to be compared with it."""
+    return [name for name, off in off_cokl_at_the_match(scored).items() if off <= FAR]
+
+
+def _during_training(scored: Scored, others: list[str], column: str, name: str, sign: int) -> Claim:
     """The same at every evaluated step after the first, with an interval for each step and regularizer."""
-    curves = matched_rows(table).query("step > 0").pivot(index=["step", "seed"], columns="method", values=column)
+    curves = scored.matched.query("step > 0").pivot(index=["step", "seed"], columns="method", values=column)
     pairs = [(step, other) for step in curves.index.unique("step") for other in others]
     leads = [sign * (curves.loc[step, "cokl"] - curves.loc[step, other]) for step, other in pairs]
     sides = of_each([Measurement.of("", "", lead) for lead in leads])
@@ -280,7 +304,7 @@ def _during_training(table: pd.DataFrame, others: list[str], column: str, name: 
 
     behind = steps("not held")
     open_ = [step for step in steps("undecided") if step not in behind]
-    count, seeds = curves.index.unique("step").size, table["seed"].nunique()
+    count, seeds = curves.index.unique("step").size, scored.runs["seed"].nunique()
     if no_verdict(seeds):
         means = sign * curves.groupby("step").mean()
         behind, open_ = list(means.index[~(means["cokl"] > means[others].max(axis=1))]), []
@@ -310,13 +334,13 @@ def _verdict_on_all(differences: list[pd.Series]) -> Verdict:
     return leaning if p <= ALPHA else "undecided"
 
 
-def _frontier(table: pd.DataFrame, others: list[str], column: str, name: str, sign: int) -> Claim:
+def _frontier(scored: Scored, others: list[str], column: str, name: str, sign: int) -> Claim:
     """Whether no other regularizer, at any coefficient, is as correct as a point of CoKL and better in `column`.
 
     Points are means over seeds. Where one is dominated, what is measured says from which correctness on, and how good
     any regularizer, CoKL included, still is there.
     """
-    means = final_rows(table).groupby(["method", "beta"])[["p_correct", column]].mean()
+    means = scored.final.groupby(["method", "beta"])[["p_correct", column]].mean()
     correctness, metric = means["p_correct"], sign * means[column]
 
     def dominates(one: tuple[str, float], other: tuple[str, float]) -> bool:

@@ -10,14 +10,7 @@ from matplotlib.axes import Axes
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
 from bandit.lab import Analysis
-from bandit.sweep.analysis import (
-    MATCHED_CORRECTNESS,
-    diverged_note,
-    final_rows,
-    matched_rows,
-    require_sweep,
-    without_diverged_runs,
-)
+from bandit.sweep.analysis import MATCHED_CORRECTNESS, Scored, diverged_note, final_rows, require_sweep
 from cokl import regularizers
 from cokl.support.statistics import summarize
 from figures.marks import Drawing, Panel, interval, join, marks
@@ -35,7 +28,7 @@ _PARTS = ("correctness mass $Z$", r"within correct, $\pi^{+}$", r"within incorre
 
 def draw(analysis: Analysis) -> dict[str, Drawing]:
     """Figures 2 and 3."""
-    return {"figure2_tradeoff": tradeoff(analysis.scored), "figure3_dynamics": dynamics(analysis.scored)}
+    return {"figure2_tradeoff": tradeoff(analysis.scored.table), "figure3_dynamics": dynamics(analysis.scored)}
 
 
 def tradeoff(table: pd.DataFrame) -> Drawing:
@@ -82,16 +75,14 @@ def _tradeoff_caption(table: pd.DataFrame, few: bool) -> str:
     )
 
 
-def dynamics(table: pd.DataFrame) -> Drawing:
+def dynamics(scored: Scored) -> Drawing:
     """Figure 3: a line per method at its matched coefficient over the training steps.
 
-    Means over seeds, bands their 95% t-intervals; few seeds are thin lines. Raises InputError for another table.
+    Means over seeds, bands their 95% t-intervals; few seeds are thin lines.
     """
-    require_sweep(table)
-    shown = panels(table, x="Training step", x_limits=(0, None), y_limits=(0, None))
-    note, table = diverged_note(table), without_diverged_runs(table)
-    rows = pd.concat([table[table["method"] == "none"], matched_rows(table)])
-    few, parts = table["seed"].nunique() < SEED_LINES, []
+    shown = panels(scored.table, x="Training step", x_limits=(0, None), y_limits=(0, None))
+    rows = pd.concat([scored.runs[scored.runs["method"] == "none"], scored.matched])
+    few, parts = scored.runs["seed"].nunique() < SEED_LINES, []
     for column in shown:
         for method in rows["method"].unique():
             run = rows[rows["method"] == method].sort_values("step")
@@ -103,6 +94,7 @@ def dynamics(table: pd.DataFrame) -> Drawing:
             if few:
                 parts.append(marks(column, "seed", method=method, x=run["step"], y=run[column], run=run["seed"]))
     caption = _dynamics_caption(rows, few)
+    note = diverged_note(scored.table)
     return Drawing(join(parts), shown, 2, 2.75, caption, _BENEATH, legend_columns=4, letters=True, note=note)
 
 

@@ -160,7 +160,7 @@ def of_each(parts: Sequence[Measurement]) -> list[Verdict]:
     return [part.leaning if known else "undecided" for part, known in zip(parts, decided, strict=True)]
 
 
-def judged(
+def claim_from(
     name: str,
     statement: str,
     origin: Origin,

@@ -14,7 +14,7 @@ from cokl.names import canonical
 from cokl.support.options import Coefficients, Settings, from_json, require, separated
 from cokl.support.results import read_config
 from cokl_cli.presets import FromFile, changed, preset_among, stored_settings, value_after
-from llm_bridge.experiment.config import PAPER_METHODS, PRESETS, LLMConfig, PositiveFloat
+from llm_bridge.experiment.config import MATH, PAPER_METHODS, PRESETS, LLMConfig, PositiveFloat
 
 if TYPE_CHECKING:
     from llm_bridge.experiment.jobs import Job
@@ -89,12 +89,12 @@ class RunStages(ExperimentOptions):
         if pace and self.settings.device == "cpu":
             from llm_bridge.experiment.minutes import told
 
-            asked = [job for job in planned if self.until == "chat" or job.name in ("math", self.until)]
+            asked = [job for job in planned if self.until == "chat" or job.name in (MATH, self.until)]
             print(told(asked, self.settings, pace), flush=True)
 
     def _train(self, experiment: Experiment, runs: list[ChatRun]) -> None:
         """The stages up to the last one asked for: tables after each method, and the figure at the end."""
-        if self.until == "math":
+        if self.until == MATH:
             experiment.train_math()
         elif self.until == "buffer":
             experiment.fill_buffer()

@@ -7,6 +7,7 @@ from pathlib import Path
 from cokl_cli.report.html import Section, chart, text
 from cokl_cli.report.html import table as html_table
 from llm_bridge.experiment.config import BASE
+from llm_bridge.experiment.workloads import CHAT
 from llm_bridge.paper.numbers import paper_tables
 from llm_bridge.report.figures import dynamics
 from llm_bridge.report.results import read_results
@@ -24,7 +25,7 @@ def section(folder: Path) -> Section:
 def answer(folder: Path) -> str:
     """What each method's main setting ends with, in one run: its first set, and the chat set if there is one."""
     results = read_results(folder)
-    columns = [results.math_columns[0], *(name for name in results.scores if name == "chat_val")]
+    columns = [results.math_columns[0], *(name for name in results.scores if name == CHAT)]
     main = results.scores[(results.scores["main"] == 1) & (results.scores["method"] != BASE)]
     told = (
         f"{method_label(row['method'])} {' and '.join(f'{row[name]:.1f}' for name in columns)}"

@@ -37,7 +37,7 @@ def write(results: Path, path: Path) -> None:
 
 def _sections(shown: Mapping[str, Path], page: Path) -> list[Section]:
     """In the order of the page: answers, claims, and then what they rest on."""
-    judged = claims.judged(shown)
+    judged = claims.every_claim(shown)
     sweep = shown.get("sweep")
     return [
         headline.section(shown, judged, {name: sources()[name].answer(folder) for name, folder in shown.items()}),

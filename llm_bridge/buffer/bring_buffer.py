@@ -13,7 +13,7 @@ from cokl.support.errors import InputError
 from cokl.support.options import require
 from llm_bridge.buffer.groups import Buffer, CachedGroup, groups_of, model_fingerprint, model_folder
 from llm_bridge.buffer.rows import read_rows
-from llm_bridge.rewards.judge import judged
+from llm_bridge.rewards.judge import reward_of
 
 REQUIRED = {"prompt", "data_source", "ground_truth", "response_ids"}
 """Columns of what is brought, and `reward` if no function judges."""
@@ -101,4 +101,6 @@ def _require_tokens(groups: Sequence[CachedGroup], tokenizer: Any, path: Path) -
 def _rewards(group: CachedGroup, tokenizer: Any, function: Callable[..., Any]) -> np.ndarray:
     """(G,): the function's scores, one response after the other."""
     texts = [tokenizer.decode(ids, skip_special_tokens=True) for ids in group.response_ids]
-    return np.array([judged(function, text, group.data_source, group.ground_truth, group.extra_info) for text in texts])
+    return np.array(
+        [reward_of(function, text, group.data_source, group.ground_truth, group.extra_info) for text in texts]
+    )

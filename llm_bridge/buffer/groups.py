@@ -9,6 +9,7 @@ been drawn; all methods share the order.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -432,6 +433,13 @@ def model_folder(model: str | Path, revision: str = "") -> Path:
 def _digest(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
-        with path.open("rb") as file:
-            digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+        state = path.stat()
+        digest.update(f"{path.name} {_content(path.resolve(), state.st_size, state.st_mtime_ns)}\n".encode())
     return digest.hexdigest()
+
+
+@functools.cache
+def _content(path: Path, size: int, modified: int) -> str:
+    """Hex SHA-256 of a file, which is gigabytes and read again only where its size or time of modification is new."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,10 +12,23 @@ from typing import Annotated, Literal
 from cokl.names import canonical
 from cokl.support.assumptions import assumption
 from cokl.support.options import SOME, Bound, Names, Settings, above, require
-from llm_bridge.experiment.workloads import MATH_SETS, OWN_PROMPTS, PAPER, PAPERS_PROMPTS, WORKLOADS, Workload
+from llm_bridge.experiment.workloads import (
+    CHAT,
+    DEFAULT,
+    DISTINCT,
+    MATH_SETS,
+    OWN_PROMPTS,
+    PAPER,
+    PAPERS_PROMPTS,
+    SHARE,
+    WORKLOADS,
+    Workload,
+)
 
 BASE = "base"
 """The method name of the model after the math stage, before the chat stage."""
+MATH = "math"
+"""The job of the math stage, whatever its task, and its folder."""
 PAPER_METHODS = (
     "grpo",
     "reverse_kl",
@@ -37,6 +50,10 @@ REVISIONS = {
 
 PositiveInt = Annotated[int, above(0)]
 PositiveFloat = Annotated[float, above(0)]
+_OTHER_COLUMNS = CHAT, DISTINCT, SHARE
+_NO_OTHER_COLUMN = Bound(
+    lambda name: name not in _OTHER_COLUMNS, f"none of {', '.join(_OTHER_COLUMNS)}, for tables have these beside", True
+)
 _EVEN = Bound(lambda number: number % 2 == 0, "an even number, for CoKL weights two streams")
 
 
@@ -111,7 +128,7 @@ class LLMConfig(Settings):
     """FILE.py:NAME or pkg://MODULE:NAME, VeRL's reward function for every row; if empty, verifier and chat reward."""
     own_data: str = ""
     """Folder of prompts as VeRL reads them: math_train, chat_train, chat_val and `math_sets`; the preset's if empty."""
-    math_sets: Annotated[Names, SOME] = MATH_SETS
+    math_sets: Annotated[Names, SOME, _NO_OTHER_COLUMN] = MATH_SETS
     """Evaluation sets of the task to be kept, in percent correct; the first is drawn over the steps."""
     seed: int = 0
     """Seed of data order, rollouts and buffer."""
@@ -128,11 +145,11 @@ class LLMConfig(Settings):
 
     @property
     def workload(self) -> Workload:
-        """What the experiment is of: the workload of its name, or the paper's; SmolLM2's where nothing else is named.
+        """What the experiment is of: the workload of its name, or the paper's; `DEFAULT` where nothing else is named.
 
         Its prompts go with its starting model. With `own_data` they are one's own, with another model the paper's.
         """
-        named = WORKLOADS.get(self.name, PAPER if self.model or self.own_data else WORKLOADS["smollm2"])
+        named = WORKLOADS.get(self.name, PAPER if self.model or self.own_data else DEFAULT)
         if self.own_data:
             return replace(named, prompts=OWN_PROMPTS)
         return replace(named, prompts=PAPERS_PROMPTS) if self.model else named
@@ -174,7 +191,7 @@ PRESETS: dict[str, LLMConfig] = {
         length="token-sum",
         reward_model="",
         reward_function="pkg://llm_bridge.experiment.smollm2.tasks:score",
-        math_sets=WORKLOADS["smollm2"].prompts.sets,
+        math_sets=tuple(WORKLOADS["smollm2"].prompts.sets),
     ),
     "qwen3-0.6b": _paper("qwen3-0.6b", "Qwen/Qwen3-0.6B", chat_steps=800),
     "qwen3-0.6b-one-gpu": _paper(
@@ -209,6 +226,6 @@ PRESETS: dict[str, LLMConfig] = {
         length="token-sum",
         reward_model="",
         reward_function="pkg://llm_bridge.experiment.open_questions:score",
-        math_sets=WORKLOADS["open-questions"].prompts.sets,
+        math_sets=tuple(WORKLOADS["open-questions"].prompts.sets),
     ),
 }

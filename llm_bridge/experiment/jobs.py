@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from cokl import methods
 from cokl.support.errors import InputError
 from cokl.support.extras import not_installed
-from llm_bridge.experiment.config import BASE, LLMConfig
+from llm_bridge.experiment.config import BASE, MATH, LLMConfig
+from llm_bridge.experiment.workloads import CANDIDATES
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -97,7 +98,7 @@ class Job:
 
 def trained(config: LLMConfig, root: Path, name: str) -> Job:
     """Where the training of "base" or of a chat run, by its folder's name, left metrics and model; no command."""
-    stage, steps = ("math", config.math_steps) if name == BASE else (f"chat/{name}", config.chat_steps)
+    stage, steps = (MATH, config.math_steps) if name == BASE else (f"chat/{name}", config.chat_steps)
     return Job(stage, root / stage, (), steps, {})
 
 
@@ -108,10 +109,10 @@ def math_job(config: LLMConfig, root: Path, model: Path | str) -> Job:
     """
     rows = {"RL": config.math_batch * config.group_size}
     values: dict[str, Any] = {"batch": config.math_batch, "lr": config.math_learning_rate}
-    if config.workload.prompts.strata and not Path(prompts_file(config, root, "unknown")).is_file():
-        values["val_files"] = [prompts_file(config, root, "candidates")]
-        values["answers"] = str(root / "math" / "candidates")
-    return _job(config, root, "math", model, ("training",), rows, config.math_steps, values)
+    if config.workload.prompts.strata and not last_stratum(config, root).is_file():
+        values["val_files"] = [prompts_file(config, root, CANDIDATES)]
+        values["answers"] = str(root / MATH / CANDIDATES)
+    return _job(config, root, MATH, model, ("training",), rows, config.math_steps, values)
 
 
 def buffer_job(config: LLMConfig, root: Path, reference: Path) -> Job:
@@ -198,7 +199,7 @@ def _job(
     }
     values.setdefault("micro_batch", values["batch"] * values["group"])
     files = ["job", *kinds, config.device, *(["reward_model"] if config.reward_model else [])]
-    files += [*([] if config.model else ["smollm2"]), *config.workload.settings]
+    files += [*(() if config.model else config.workload.start.settings), *config.workload.settings]
     overrides = [
         "hydra.searchpath=[pkg://llm_bridge]",
         f"+experiment/settings=[{','.join(files)}]",
@@ -211,6 +212,11 @@ def prompts_file(config: LLMConfig, root: Path, name: str) -> str:
     """The prompts of a set, the user's own or those that the experiment has prepared."""
     folder = Path(config.own_data).expanduser().resolve() if config.own_data else root / "data"
     return str(folder / f"{name}.parquet")
+
+
+def last_stratum(config: LLMConfig, root: Path) -> Path:
+    """The set that is written last of those that the math-stage model's answers decide on: with it all are there."""
+    return Path(prompts_file(config, root, [*config.workload.prompts.sets][-1]))
 
 
 def kl_prompts(config: LLMConfig, method_name: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from llm_bridge.experiment.config import BASE, LLMConfig
 from llm_bridge.experiment.jobs import trained
+from llm_bridge.experiment.workloads import DISTINCT
 
 
 def read_metrics(folder: Path) -> dict[int, dict[str, Any]]:
@@ -49,5 +50,5 @@ def evaluation(config: LLMConfig, metrics: dict[str, Any]) -> dict[str, float]:
     percent = config.math_sets if config.reward_model else config.evaluation_sets
     found = {name: scores[name] * (100 if name in percent else 1) for name in config.evaluation_sets}
     if config.workload.counts_answers:
-        found["distinct"] = metrics.get(f"val/{config.math_sets[0]}/distinct@{config.eval_samples}", math.nan)
+        found[DISTINCT] = metrics.get(f"val/{config.math_sets[0]}/distinct@{config.eval_samples}", math.nan)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from llm_bridge.experiment.config import LLMConfig
+from llm_bridge.experiment.config import MATH, LLMConfig
 from llm_bridge.experiment.jobs import Job
 from llm_bridge.experiment.workloads import Pace
 
@@ -20,10 +20,11 @@ def told(jobs: Sequence[Job], config: LLMConfig, pace: Pace) -> str:
         rows = sum(job.rows.values())
         seconds = pace.start + (job.steps * pace.row or pace.response) * rows
         seconds += math.ceil(job.steps / config.eval_interval) * evaluation
-        if job.name == "math":  # evaluated once more, on the candidates
+        if job.name == MATH:  # evaluated once more, on the candidates
             seconds += pace.start + config.eval_samples * pace.candidates * pace.response
         if not job.done:
             what = f"{job.steps} steps of {rows} rows" if job.steps else f"{rows} responses"
             lines.append(f"  {job.name}: {what}, about {seconds / 60:.0f} minutes")
             total += seconds
-    return "\n".join(["SmolLM2-135M-Instruct:", *lines, f"  in all about {total / 60:.0f} minutes on {MACHINE}"])
+    lines.append(f"  in all about {total / 60:.0f} minutes on {MACHINE}")
+    return "\n".join([f"{config.workload.start.title}:", *lines])

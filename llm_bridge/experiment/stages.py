@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -29,6 +29,7 @@ from llm_bridge.experiment import jobs
 from llm_bridge.experiment.config import BASE, REVISIONS, LLMConfig
 from llm_bridge.experiment.logged import final_scores
 from llm_bridge.experiment.process import alone, run
+from llm_bridge.experiment.workloads import CANDIDATES
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -121,39 +122,44 @@ class Experiment:
         return jobs.trained(self.config, self.root, BASE).model if math_stage else Path(self.start)
 
     def prepare(self) -> None:
-        """The prompts, unless they are the user's own, and SmolLM2 where no other model is named."""
-        from llm_bridge.smollm2_weights import convert, find_weights, require_room
-
-        data, write, gguf = self.root / "data", self.config.workload.prompts.write, None
+        """The prompts, unless they are the user's own, and the workload's starting model where no other is named."""
+        data, write = self.root / "data", self.config.workload.prompts.write
         made = [*(["data"] if write else []), *([] if self.config.model else ["starting model"])]
         if not made or (data / ("done" if self.config.model else "model/tokenizer_config.json")).is_file():
             return
-        if not self.config.model:
-            require_room(self.root, self.config.name)
-            gguf = find_weights()
+        weights = None if self.config.model else resolve_name(self.config.workload.start.weights)
+        if weights:
+            weights.require_room(self.root, self.config.name)
+            packed = weights.find_weights()
         _say(" and ".join(made))
         if write:
             resolve_name(write)(data, seed=self.config.seed, data_dir=self.data_dir)
-        if gguf:
-            convert(gguf, data / "model")
+        if weights:
+            weights.convert(packed, data / "model")
 
     def train_math(self) -> None:
         """The math stage, from the starting model; without one, what the chat stage starts from."""
         self.prepare()
-        config, strata = self.fetched(), self.root / "data" / "unknown.parquet"
+        config = self.fetched()
         if not config.workload.math_stage:
             return
         math = partial(jobs.math_job, config, self.root, config.model or self.start)
-        write_strata = config.workload.prompts.strata
-        if write_strata and not (math().done and strata.is_file()):
-            strata.unlink(missing_ok=True)  # another model's
-            job = math()
-            self.run(job)
-            drawn = job.folder / "candidates" / f"{job.steps}.jsonl"
-            if not drawn.is_file() or drawn.read_bytes()[-1:] != b"\n":  # none, or cut off in a line
-                self.run(job, jobs.EVALUATE_ONLY)
-            resolve_name(write_strata)(drawn, strata.parent, config.buffer_prompts)
+        if config.workload.prompts.strata:
+            self._form_strata(config, math)
         self._train(math(), BASE)
+
+    def _form_strata(self, config: LLMConfig, math: Callable[[], jobs.Job]) -> None:
+        """The evaluation sets that the answers of the math-stage model decide on, unless they are there."""
+        last = jobs.last_stratum(config, self.root)
+        if math().done and last.is_file():
+            return
+        last.unlink(missing_ok=True)  # another model's
+        job = math()
+        self.run(job)
+        drawn = job.folder / CANDIDATES / f"{job.steps}.jsonl"
+        if not drawn.is_file() or drawn.read_bytes()[-1:] != b"\n":  # none, or cut off in a line
+            self.run(job, jobs.EVALUATE_ONLY)
+        resolve_name(config.workload.prompts.strata)(drawn, last.parent, config.buffer_prompts)
 
     def fill_buffer(self) -> None:
         """The reference-correct buffer.
@@ -238,7 +244,7 @@ class Experiment:
             return
         import pandas as pd
 
-        from llm_bridge.rewards.judge import judged, load_function
+        from llm_bridge.rewards.judge import load_function, reward_of
 
         routed = ("reward_router_address", "reward_model_tokenizer") if self.config.reward_model else ()
         function = load_function(name, **dict.fromkeys(routed))
@@ -246,7 +252,7 @@ class Experiment:
             for source in self.config.sets:
                 row = pd.read_parquet(jobs.prompts_file(self.config, self.root, source)).iloc[0]
                 truth = row["reward_model"]["ground_truth"]
-                judged(function, str(truth), row["data_source"], truth, row["extra_info"])
+                reward_of(function, str(truth), row["data_source"], truth, row["extra_info"])
 
     def run(self, job: jobs.Job, options: Sequence[str] = ()) -> None:
         """Run a job unless it is done, or with VeRL's `options` in any case. Raises InputError if it fails."""
@@ -254,7 +260,7 @@ class Experiment:
             return
         log, metrics = job.folder / "log.txt", job.folder / "metrics"
         if job.steps and not job.last_step:  # from its start: what lies there is another model's
-            for stale in (metrics, job.folder / "candidates"):
+            for stale in (metrics, job.folder / CANDIDATES):
                 shutil.rmtree(stale, ignore_errors=True)
         metrics.mkdir(parents=True, exist_ok=True)
         resumed = f" from step {job.last_step} of {job.steps}" if job.last_step else ""

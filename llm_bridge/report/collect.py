@@ -12,6 +12,7 @@ from cokl.support.errors import InputError
 from cokl.support.files import read_json
 from llm_bridge.experiment.config import BASE, PAPER_METHODS, LLMConfig
 from llm_bridge.experiment.logged import evaluation, final_scores, read_metrics
+from llm_bridge.experiment.workloads import DISTINCT, SHARE
 from llm_bridge.report.results import Results
 
 
@@ -35,14 +36,14 @@ def collect(config: LLMConfig, root: Path) -> Results:
         method = {"model": model, "method": run["method"]}
         share = pd.Series([row.get("cokl/gradient_share") for row in steps.values()], dtype=float).mean() * 100
         if final:
-            tables["scores"].append({**method, "beta": run["beta"], "main": int(run["main"]), **final, "share": share})
+            tables["scores"].append({**method, "beta": run["beta"], "main": int(run["main"]), **final, SHARE: share})
         if not run["main"]:
             continue
         evaluated = {0: base_scores, **{step: evaluation(config, row) for step, row in steps.items()}}
         tables["dynamics"] += [
             {**method, "step": step, "math_val": row[config.math_sets[0]]}
             | {name: row[name] for name in config.workload.chat_sets}
-            | ({"distinct": row["distinct"]} if config.workload.counts_answers else {})
+            | ({DISTINCT: row[DISTINCT]} if config.workload.counts_answers else {})
             for step, row in sorted(evaluated.items())
             if row
         ]

@@ -9,7 +9,7 @@ import pandas as pd
 from figures.marks import Drawing, Panel, join, marks
 from figures.matplotlib_renderer import render
 from figures.style import Picture, method_style
-from llm_bridge.experiment.workloads import WORKLOADS
+from llm_bridge.experiment.workloads import CHAT, DISTINCT, WORKLOADS
 from llm_bridge.report.results import Results
 from llm_bridge.report.tables import HEADERS, method_label
 
@@ -25,15 +25,15 @@ def dynamics(results: Results) -> Drawing:
     Where different right answers are counted, accuracy over their number stands in the mean's place. A workload
     without a chat set has no panel of it.
     """
-    rows, counted = results.dynamics, "distinct" in results.dynamics
+    rows, counted = results.dynamics, DISTINCT in results.dynamics
     if not counted:
-        rows = rows.assign(mean=(rows["math_val"] + rows["chat_val"]) / 2)
+        rows = rows.assign(mean=(rows["math_val"] + rows[CHAT]) / 2)
     first, model = HEADERS.get(results.math_columns[0], results.math_columns[0]), str(rows["model"].iloc[0])
-    last = ("distinct", "math_val") if counted else ("step", "mean")
-    drawn = {"math": ("step", "math_val"), "chat": ("step", "chat_val"), "last": last}
+    last = (DISTINCT, "math_val") if counted else ("step", "mean")
+    drawn = {"math": ("step", "math_val"), "chat": ("step", CHAT), "last": last}
     drawn = {panel: axes for panel, axes in drawn.items() if axes[1] in rows}
-    labels = {"step": "Chat-stage step", "distinct": "Different right answers", "mean": "Mean of both"}
-    labels |= {"math_val": f"{first} accuracy [%]", "chat_val": "Chat-Val reward"}
+    labels = {"step": "Chat-stage step", DISTINCT: HEADERS[DISTINCT], "mean": "Mean of both"}
+    labels |= {"math_val": f"{first} accuracy [%]", CHAT: f"{HEADERS[CHAT]} reward"}
     title = (WORKLOADS[model].title if model in WORKLOADS else "") or model
     middle = [*drawn][(len(drawn) - 1) // 2]
     panels = {
@@ -48,13 +48,13 @@ def dynamics(results: Results) -> Drawing:
     ends = rows[rows["step"] == rows.groupby("method")["step"].transform("max")]
     at_end = {
         name: ", ".join(f"{method_label(row['method'])} {row[name]:.1f}" for _, row in ranked.iterrows())
-        for name in ("math_val", "chat_val")
+        for name in ("math_val", CHAT)
         if name in rows
         for ranked in [ends.sort_values(name, ascending=False)]
     }
     caption = f"Validation during the chat stage ({model}). {first} at the end: {at_end['math_val']}."
-    if "chat_val" in at_end:
-        caption += f" Chat-Val: {at_end['chat_val']}."
+    if CHAT in at_end:
+        caption += f" {HEADERS[CHAT]}: {at_end[CHAT]}."
     return Drawing(join(parts), panels, len(panels), 2.7, caption, letters=True)
 
 
@@ -67,7 +67,7 @@ def ends_by_seed(scores: pd.DataFrame) -> Drawing:
         column: Panel(title, "Seed", label, x_ticks=sorted(scores["seed"].unique()), y_limits=(-4, 104))
         for column, title, label in (
             ("known", "Sums that it knew: higher is better", "Right [%]"),
-            ("chat_val", "Small talk: higher is better", "Reward [%]"),
+            (CHAT, "Small talk: higher is better", "Reward [%]"),
         )
     }
     parts, names = [], list(scores["method"].unique())

@@ -10,6 +10,7 @@ import pandas as pd
 
 from cokl.support.errors import InputError
 from cokl.support.files import write_atomically
+from llm_bridge.experiment.workloads import CHAT, DISTINCT, SHARE
 
 GRPO = "grpo"
 """The method name of the chat stage without a regularizer."""
@@ -40,7 +41,7 @@ class Results:
     @property
     def math_columns(self) -> tuple[str, ...]:
         """Which columns of `scores` are math benchmarks: those that are nothing else."""
-        return tuple(str(name) for name in self.scores if name not in (*_SETTING, "chat_val", "distinct", "share"))
+        return tuple(str(name) for name in self.scores if name not in (*_SETTING, CHAT, DISTINCT, SHARE))
 
 
 def read_results(folder: Path) -> Results:

@@ -17,6 +17,7 @@ from cokl.support.errors import InputError
 from cokl.support.files import write_text
 from cokl.support.statistics import plain_markdown_table
 from llm_bridge.experiment.config import BASE
+from llm_bridge.experiment.workloads import CHAT, DISTINCT, PAPER, SHARE, WORKLOADS
 from llm_bridge.report.normalize import normalize, reversed_anchors, with_averages
 from llm_bridge.report.results import GRPO, Results, write_csv
 
@@ -24,23 +25,17 @@ HEADERS = {
     "model": "Model",
     "method": "Method",
     "beta": "beta",
-    "math_val": "MATH-Val",
-    "math500": "MATH500",
-    "olympiad": "Olympiad",
-    "known": "Known",
-    "unknown": "Unknown",
-    "trained": "Trained",
-    "held_out": "Held out",
     "math_avg": "Math Avg.",
-    "chat_val": "Chat-Val",
-    "distinct": "Different right answers",
-    "share": "Gradient share (%)",
+    CHAT: "Chat-Val",
+    DISTINCT: "Different right answers",
+    SHARE: "Gradient share (%)",
     "overall": "Overall",
     "groups": "Groups",
     "zero_correct": "Zero-correct (%)",
     "at_least_one": "At least one correct (%)",
     "first_step_seconds": "First step (s)",
     "mean_length": "Mean length (tokens)",
+    **{name: header for workload in (PAPER, *WORKLOADS.values()) for name, header in workload.prompts.sets.items()},
 }
 _FORMATS = {"beta": "g", "groups": ",.0f", "first_step_seconds": ".1f", "mean_length": ",.0f"}
 _ANCHORS = {"raw": (BASE, GRPO), "normalized": (BASE,)}
@@ -101,8 +96,8 @@ def result_tables(results: Results) -> list[Table]:
     math, order = results.math_columns, {BASE: 0, GRPO: 1}
     main = results.scores[results.scores["main"] == 1]
     main = main.sort_values("method", key=lambda names: names.map(order).fillna(2), kind="stable", ignore_index=True)
-    apart = "distinct" in main  # where right answers are counted, the sets differ in kind, and have no average
-    shown = [name for name in ("model", "method", *math, "chat_val", "distinct") if name in main]
+    apart = DISTINCT in main  # where right answers are counted, the sets differ in kind, and have no average
+    shown = [name for name in ("model", "method", *math, CHAT, DISTINCT) if name in main]
     raw = main[shown] if apart else with_averages(main, math)
     normalized, notes = raw.iloc[:0], [f"{' and '.join(math)} prompts have no average"]
     try:

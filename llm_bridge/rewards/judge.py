@@ -16,7 +16,7 @@ from typing import Any
 from cokl.support.errors import InputError
 
 
-def judged(
+def reward_of(
     function: Callable[..., Any],
     text: str,
     data_source: str,

@@ -101,7 +101,7 @@ class Verifier:
         self._limits = [str(seconds), str(memory_bytes)]
         self._processes = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
         self._idle = self._none_started()
-        self._remembered = functools.lru_cache(REMEMBERED)(self._judged)
+        self._remembered = functools.lru_cache(REMEMBERED)(self._asked)
         os.register_at_fork(after_in_child=self._forget)
 
     def verify(self, gold: str, response: str, multiple: bool = False, tolerances: Sequence[float] = ()) -> Judgement:
@@ -147,7 +147,7 @@ class Verifier:
                 process.returncode = 0  # not ours to wait for
         self._idle = self._none_started()
 
-    def _judged(self, request: str) -> Reason:
+    def _asked(self, request: str) -> Reason:
         """Ask; again if the process was lost for a reason outside the answer. Raises InputError if that goes on."""
         idle = self._idle
         process = idle.get()

@@ -15,16 +15,16 @@ from llm_bridge.trainer.advantages import Aggregation
 from llm_bridge.trainer.rows import StepRows
 
 
-def row_metrics(step: StepRows, rows: RegularizationRows) -> dict[str, float]:
+def row_metrics(rows: StepRows, groups: RegularizationRows) -> dict[str, float]:
     """Of a step's complete groups.
 
     `cokl/kl_rows` counts their rows, and `cokl/zero_correct` is the fraction of fresh ones without a correct response
     (E.4). `cokl/not_regularized` is the fraction of training prompts that are not regularized.
     """
-    logged = {"cokl/kl_rows": float(sum(table.numel() for table in rows.index))}
-    if step.training:
-        logged["cokl/not_regularized"] = float(np.mean([not known for known in step.training.values()]))
-    if (fresh := rows.rewards[rows.index.rollout]).numel():
+    logged = {"cokl/kl_rows": float(sum(table.numel() for table in groups.index))}
+    if rows.training:
+        logged["cokl/not_regularized"] = float(np.mean([not known for known in rows.training.values()]))
+    if (fresh := groups.rewards[groups.index.rollout]).numel():
         logged["cokl/reward_mean"] = float(fresh.mean())
         logged["cokl/zero_correct"] = 1 - float(fresh.amax(1).mean())
     return logged

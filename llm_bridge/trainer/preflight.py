@@ -24,7 +24,7 @@ from verl.utils.reward_score import default_compute_score
 from cokl.support.errors import InputError
 from llm_bridge.buffer.groups import CachedGroup, prompt_key
 from llm_bridge.command import check_program, refuse
-from llm_bridge.rewards.judge import judged, load_function
+from llm_bridge.rewards.judge import load_function, reward_of
 from llm_bridge.trainer.buffer_filler import BufferTrainer
 from llm_bridge.trainer.checks import Refusal, look, not_run, sampling
 from llm_bridge.trainer.core import CoKLTrainer
@@ -233,7 +233,7 @@ def _of_function(
         told = group.data_source, group.ground_truth, group.extra_info
         for ids, stored in zip(group.response_ids, group.rewards, strict=True):
             try:
-                score = judged(function, tokenizer.decode(ids, skip_special_tokens=True), *told, **options)
+                score = reward_of(function, tokenizer.decode(ids, skip_special_tokens=True), *told, **options)
             except InputError as error:
                 yield Refusal(f"reward.custom_reward_function: {error}")
                 return
@@ -257,7 +257,7 @@ def _of_first_answer(config: DictConfig, function: Callable[..., Any], options: 
         for row in [] if first is None else first.to_pylist():
             truth = (row["reward_model"] or {}).get("ground_truth")
             try:
-                judged(function, str(truth), row["data_source"], truth, row.get("extra_info") or {}, **options)
+                reward_of(function, str(truth), row["data_source"], truth, row.get("extra_info") or {}, **options)
             except InputError as error:
                 cause = error.__cause__
                 place = cause.__traceback__ if cause else None

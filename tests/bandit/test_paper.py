@@ -8,7 +8,7 @@ from bandit.engine.two_tasks.plan import kl_prompts
 from bandit.finite_group.config import FiniteGroupConfig
 from bandit.plasticity.config import PlasticityConfig
 from bandit.sequences.config import PRESETS as SEQUENCES
-from bandit.shift import claims
+from bandit.shift import claims, scores
 from bandit.shift.config import PAPER_BETA
 from bandit.shift.config import PRESETS as SHIFT
 from bandit.sweep.config import PRESETS as SWEEP
@@ -62,7 +62,7 @@ def test_a_method_has_a_prompt_however_few_groups_there_are(groups):
 def test_the_new_tasks_batch_and_the_coefficients_are_e3s():
     assert (SHIFT["paper"].batch_size, SHIFT["paper"].steps) == (64, 600)
     assert PAPER_BETA == 1
-    assert claims.REVERSE_BETA == 1e-3
+    assert scores.REVERSE_BETA == 1e-3
     assert {method: set(betas) for method, betas in claims.SEARCHED.items()} == {
         "forward_kl": {0.1, 1, 10},
         "correct_forward_kl": {0.1, 1, 10},

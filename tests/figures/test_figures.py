@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from bandit.engine.two_tasks.config import METHODS
+from bandit.sweep.analysis import Scored
 from bandit.sweep.figures import dynamics, schematic, tradeoff
 from cokl import regularizers
 from figures import style
@@ -38,7 +39,7 @@ def test_pictures_are_reproducible(draw, tmp_path):
 @pytest.mark.parametrize("seeds", [2, 4])
 def test_few_seeds_are_lines_and_many_are_a_band(seeds: int):
     table = sweep_table(GOOD, seeds=seeds)
-    left, _ = render(dynamics(table)).axes
+    left, _ = render(dynamics(Scored.of(table))).axes
     color = style.method_style("cokl").color
     single = [line for line in left.lines if line.get_color() == color and str(line.get_label()).startswith("_")]
     few = seeds < style.SEED_LINES

@@ -12,8 +12,8 @@ from bandit.finite_group import figures as finite_group
 from bandit.finite_group.analysis import final_table
 from bandit.shift import figures as shift
 from bandit.shift.analysis import tables_of
-from bandit.shift.claims import Views
-from bandit.shift.scores import score
+from bandit.shift.scores import Scored as ScoredShift
+from bandit.sweep.analysis import Scored
 from bandit.sweep.figures import dynamics, tradeoff
 from llm_bridge.report import figures as llm
 from tests.bandit.finite_group.tables import made_metrics
@@ -33,7 +33,7 @@ def picked(marks: pd.DataFrame, **values: object) -> pd.DataFrame:
 
 def shift_tables_of(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What the lab's figures are drawn from."""
-    return tables_of(Views(score(table)))
+    return tables_of(ScoredShift.of(table))
 
 
 def noisy_sweep() -> pd.DataFrame:
@@ -74,7 +74,7 @@ def test_few_seeds_have_no_bars_in_the_tradeoff():
 @pytest.mark.parametrize("column", ["coverage_at_64", "conditional_kl"])
 def test_dynamics_are_means_and_intervals_of_each_step(column):
     table = noisy_sweep()
-    marks = dynamics(table).marks
+    marks = dynamics(Scored.of(table)).marks
     for method, beta in (("none", 0.0), ("cokl", 0.1), ("forward_kl", 0.001)):
         rows = table[(table["method"] == method) & (table["beta"] == beta)]
         band = picked(marks, panel=column, method=method, kind="band")
@@ -132,7 +132,7 @@ def test_the_shift_labs_frontier(method):
 def test_a_sweep_of_few_seeds_is_drawn_seed_by_seed():
     table = sweep_table(GOOD, seeds=2)
     table["conditional_kl"] += 0.01 * table["seed"] * table["step"]
-    marks = dynamics(table).marks
+    marks = dynamics(Scored.of(table)).marks
     for column in ("coverage_at_64", "conditional_kl"):
         for method, beta in (("none", 0.0), ("cokl", 0.1), ("entropy", 0.001)):
             for seed in range(2):

@@ -205,21 +205,21 @@ class JointLoss:
     """
 
     def __init__(
-        self, trainer: TwoTaskTrainer, objective: TwoTaskObjective, new: Minibatch, kl: Minibatch | None
+        self, experiment: TwoTaskTrainer, objective: TwoTaskObjective, new: Minibatch, kl: Minibatch | None
     ) -> None:
-        self.trainer = trainer
+        self.experiment = experiment
         self.objective = objective
         self.minibatches = [new] if kl is None else [new, kl]
 
     def inputs(self) -> Tensor:
         """(1, rows, input width): what the network reads for the prompts of both minibatches."""
-        return self.trainer.network_inputs(torch.cat([minibatch.prompts.inputs for minibatch in self.minibatches]))
+        return self.experiment.network_inputs(torch.cat([minibatch.prompts.inputs for minibatch in self.minibatches]))
 
     def logit_gradient(self, logits: Tensor) -> Tensor:
         """(R, rows, A): gradients whose mean over the rows is the loss's, as `Trainer.step` takes them."""
-        policies = self.trainer.policies(logits, self.minibatches)
+        policies = self.experiment.policies(logits, self.minibatches)
         rollouts = [self.objective.roll_out(*pair) for pair in zip(policies, self.minibatches, strict=True)]
         gradients = [self.objective.rl(policies[0], rollouts[0])]
         for arguments in zip(policies[1:], rollouts[1:], self.minibatches[1:], strict=True):
             gradients.append(self.objective.regularization(*arguments))
-        return self.trainer.joined(gradients, logits)
+        return self.experiment.joined(gradients, logits)

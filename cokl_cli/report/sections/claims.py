@@ -16,7 +16,7 @@ Judged = tuple[str, Claim, Path]
 """What a claim is about, the claim, and the folder of its results."""
 
 
-def judged(shown: Mapping[str, Path]) -> list[Judged]:
+def every_claim(shown: Mapping[str, Path]) -> list[Judged]:
     """Every claim that the results allow to be judged."""
     known = sources()
     return [(known[name].title, claim, at) for name, at in shown.items() for claim in known[name].claims(at)]

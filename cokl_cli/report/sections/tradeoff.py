@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bandit.engine.tables import coverage_column, coverage_label, method_label
-from bandit.sweep.analysis import MARKED, MATCHED_CORRECTNESS, diverged_note, without_diverged_runs
+from bandit.sweep.analysis import MARKED, MATCHED_CORRECTNESS, diverged_note
 from bandit.sweep.figures import means
 from cokl_cli.report.html import Section, legend, look, plot, slider, text
 from cokl_cli.report.results import read
@@ -17,8 +17,8 @@ from cokl_cli.report.results import read
 
 def section(folder: Path) -> Section:
     """The interactive trade-off of a finished sweep."""
-    whole = read("sweep", folder)[2].scored
-    table, note = without_diverged_runs(whole), diverged_note(whole)
+    scored = read("sweep", folder)[2].scored
+    table, note = scored.runs, diverged_note(scored.table)
     coverage = coverage_column(table)
     steps = [int(step) for step in sorted(table["step"].unique())]
     trained = [str(method) for method in table["method"].unique() if method != "reference"]

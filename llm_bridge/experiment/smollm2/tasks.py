@@ -22,6 +22,7 @@ import yaml
 
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import chat_row, write_rows
+from llm_bridge.experiment.workloads import CANDIDATES
 
 EASY = ("chain_sum", {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1})
 """What the math stage trains on: reasoning-gym's data set and its settings, of which sums are taken, no differences."""
@@ -48,7 +49,7 @@ def write_sets(folder: Path, seed: int, data_dir: Path | None = None) -> None:
     chat = _chat_lines()
     random.Random(seed).shuffle(chat)
     sets = {
-        "candidates": candidates,
+        CANDIDATES: candidates,
         "math_train": list(easy),
         "chat_val": chat[: SIZES["chat_val"]],
         "chat_train": chat[SIZES["chat_val"] :],
@@ -127,7 +128,7 @@ def write_strata(answers: Path, folder: Path, buffer_prompts: int) -> None:
     for line in answers.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         source, _, index = row["prompt"].partition("/")
-        if source == "candidates":
+        if source == CANDIDATES:
             right[int(index)].append(row["score"])
     shares = {index: sum(scores) / len(scores) for index, scores in sorted(right.items())}
     strata = {
@@ -137,7 +138,7 @@ def write_strata(answers: Path, folder: Path, buffer_prompts: int) -> None:
     if min(map(len, strata.values())) < 2:
         counted = ", ".join(f"{len(found)} {name}" for name, found in strata.items())
         raise InputError(f"after the math stage there are {counted} prompts of {len(shares)}; expected two of each")
-    candidates = pq.read_table(folder / "candidates.parquet").to_pylist()
+    candidates = pq.read_table(folder / f"{CANDIDATES}.parquet").to_pylist()
     cached = min(buffer_prompts // 2, *(len(found) // 2 for found in strata.values()))
     kept = [candidates[index] for found in strata.values() for index in found[::2][:cached]]
     write_rows(kept, folder / "buffer_prompts.parquet")

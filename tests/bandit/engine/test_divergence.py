@@ -18,7 +18,7 @@ from bandit.shift.config import ShiftConfig
 from bandit.shift.scores import score
 from bandit.shift.train import ShiftTrainer
 from bandit.shift.train import planned_runs as planned_shifts
-from bandit.sweep.analysis import analyse, judge
+from bandit.sweep.analysis import Scored, analyse, judge
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.figures import dynamics, tradeoff
 from bandit.sweep.train import planned_runs
@@ -157,7 +157,7 @@ def test_summaries_leave_the_coefficient_out_and_say_so(marked):
     assert "1 of 10 runs diverged (cokl at beta 0.1, seed 1, at step 13)" in text
     assert "nan" not in text.lower()
     assert "diverged" not in page_and_screen(analyse({"sweep": table}, SweepConfig()))[0]
-    for drawing in (tradeoff(broken), dynamics(broken)):
+    for drawing in (tradeoff(broken), dynamics(Scored.of(broken))):
         assert "1 of 10 runs diverged" in drawing.note
     assert tradeoff(table).note == ""
 

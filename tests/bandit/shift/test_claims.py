@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from bandit.engine.two_tasks.summary import forgotten_and_learned
-from bandit.shift import claims
+from bandit.shift import claims, scores
 from bandit.shift.analysis import analyse
 from bandit.shift.claims import Views
 from bandit.shift.config import ShiftConfig
 from bandit.shift.figures import draw
-from bandit.shift.scores import score
+from bandit.shift.scores import Scored
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import NONE, POINTS, shift_table
 
@@ -25,7 +25,7 @@ def verdict(points: dict, name: str, **options) -> str | None:
 
 def judged(table: pd.DataFrame, name: str) -> Claim:
     """The claim of this name, of which there is one."""
-    (claim,) = [claim for claim in claims.judge(Views(score(table))) if claim.name == name]
+    (claim,) = [claim for claim in claims.judge(Views(Scored.of(table))) if claim.name == name]
     return claim
 
 
@@ -44,7 +44,7 @@ def swapped(one: str, other: str) -> dict:
 
 def reverse_at(beta: float, point: tuple) -> dict:
     """POINTS with another end of both reverse KLs at one coefficient."""
-    return {**POINTS, **{name: {**POINTS[name], beta: point} for name in claims.REVERSE}}
+    return {**POINTS, **{name: {**POINTS[name], beta: point} for name in scores.REVERSE}}
 
 
 PLACES = {
@@ -138,13 +138,13 @@ def test_beta_is_judged_within_the_papers_range():
 
 def test_a_claim_of_several_parts_is_not_judged_on_some_of_them():
     points = {name: ends for name, ends in POINTS.items() if name != "correct_reverse_kl"}
-    found = {claim.name for claim in claims.judge(Views(score(shift_table(points))))}
+    found = {claim.name for claim in claims.judge(Views(Scored.of(shift_table(points))))}
     assert set(PLACES) - found == {"overall", "reverse", "constrained", "tuned reverse", "search", "larger batches"}
 
 
 def test_the_primary_measurement_is_the_sampled_one_at_the_declared_place():
     both = pd.concat([shift_table(batches=(16, 8, 32, 64)).assign(mode=m) for m in ("exact", "sampled")])
-    judgements = claims.judge(Views(score(both.reset_index(drop=True))))
+    judgements = claims.judge(Views(Scored.of(both.reset_index(drop=True))))
     assert [claim.name for claim in judgements] == [*PLACES] == [*claims.PAPER_CLAIMS]
     for claim, place in zip(judgements, PLACES.values(), strict=True):
         assert claim.primary.text.startswith(f"{place}: ")
@@ -198,13 +198,13 @@ def test_who_makes_a_claim_is_what_its_place_says():
 
 
 def test_the_coefficients_of_a_table_are_chosen_once_for_claims_tables_and_pictures(monkeypatch):
-    chosen, choose = [], claims.best_coefficients
+    chosen, choose = [], scores.best_coefficients
 
     def counted(scored: pd.DataFrame) -> pd.DataFrame:
         chosen.append(scored)
         return choose(scored)
 
-    monkeypatch.setattr(claims, "best_coefficients", counted)
+    monkeypatch.setattr(scores, "best_coefficients", counted)
     assert draw(analyse({"shift": shift_table()}, ShiftConfig()))
     assert len(chosen) == 1
 
@@ -212,7 +212,7 @@ def test_the_coefficients_of_a_table_are_chosen_once_for_claims_tables_and_pictu
 @pytest.mark.parametrize("missing", ["cokl", "cokl_without_term1"])
 def test_without_either_of_its_methods_a_collapse_is_not_measured(missing: str):
     points = {method: at for method, at in POINTS.items() if method != missing}
-    assert not [c for c in claims.judge(Views(score(shift_table(points)))) if c.name == "collapse"]
+    assert not [c for c in claims.judge(Views(Scored.of(shift_table(points)))) if c.name == "collapse"]
 
 
 @pytest.mark.parametrize(("gain", "expected"), [(0.5, "held"), (0.8, "held"), (1.2, "not held"), (1.5, "not held")])

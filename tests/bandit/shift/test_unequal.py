@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from bandit.shift.claims import PAPER_CLAIMS, Views, judge
-from bandit.shift.scores import score
+from bandit.shift.scores import Scored
 from cokl.support.verdicts import Claim
 from tests.bandit.shift.tables import POINTS, SEEDS, shift_table
 from tests.oracles.intervals import half_width
@@ -64,7 +64,7 @@ def noisy() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def noisy_claims(noisy) -> list[Claim]:
     """What is judged on it."""
-    return judge(Views(score(noisy)))
+    return judge(Views(Scored.of(noisy)))
 
 
 def seeds_scores(table: pd.DataFrame, method: str, beta: float, prompts: int = 16) -> dict[str, np.ndarray]:

@@ -13,9 +13,8 @@ from bandit.engine.environment import random_generator
 from bandit.engine.two_tasks.config import METHODS
 from bandit.engine.two_tasks.tasks import ShiftStream
 from bandit.shift.analysis import tables_of
-from bandit.shift.claims import Views
 from bandit.shift.config import ShiftConfig
-from bandit.shift.scores import at_equal_adaptation, score
+from bandit.shift.scores import Scored, at_equal_adaptation, score
 from bandit.shift.train import train
 from cokl.support.results import Execution
 from tests.bandit.same import assert_same
@@ -103,7 +102,7 @@ def test_verdicts_without_errors_take_nothing_from_the_other_numbers(lab, monkey
 
 def test_every_table_of_the_report_is_the_plain_loops(lab, expected):
     written, tables = (
-        tables_of(Views(score(lab))),
+        tables_of(Scored.of(lab)),
         oracle.final_tables(expected.to_dict("records")),
     )
     assert list(written) == list(tables)
@@ -135,7 +134,7 @@ def test_every_table_of_a_made_up_lab_is_the_plain_loops(jitter):
     }
     lab = shift_table({**POINTS, "cokl": ours}, jitter=jitter)
     lab.loc[(lab["role"] == "selection") & (lab["beta"] == 0.1) & (lab["step"] > 0), "prior_correct"] -= 0.3
-    written, tables = tables_of(Views(score(lab))), oracle.final_tables(lab.to_dict("records"))
+    written, tables = tables_of(Scored.of(lab)), oracle.final_tables(lab.to_dict("records"))
     for name, table in tables.items():
         assert len(table), name
         assert_same(written[name], pd.DataFrame(table))

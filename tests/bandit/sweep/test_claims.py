@@ -3,8 +3,9 @@
 import pandas as pd
 import pytest
 
-from bandit.sweep import analysis as claims
+from bandit.sweep import analysis
 from bandit.sweep.config import SweepConfig
+from bandit.sweep.figures import draw
 from cokl.support.verdicts import Claim, Measurement, of_each
 from tests.bandit.same import page_and_screen
 from tests.bandit.sweep.tables import GOOD, sweep_table
@@ -12,12 +13,12 @@ from tests.bandit.sweep.tables import GOOD, sweep_table
 
 def shown(table: pd.DataFrame) -> tuple[str, str]:
     """The lab's page and screen."""
-    return page_and_screen(claims.analyse({"sweep": table}, SweepConfig()))
+    return page_and_screen(analysis.analyse({"sweep": table}, SweepConfig()))
 
 
 def named(table: pd.DataFrame, name: str) -> Claim:
     """The claim of this name, of which there is one."""
-    (claim,) = [claim for claim in claims.judge(table) if claim.name == name]
+    (claim,) = [claim for claim in analysis.judge(table) if claim.name == name]
     return claim
 
 
@@ -27,7 +28,7 @@ def changed(method: str, beta: float, point: tuple[float, float, float]) -> dict
 
 
 def test_all_claims_hold_on_data_that_supports_them():
-    verdicts = claims.judge(sweep_table(GOOD))
+    verdicts = analysis.judge(sweep_table(GOOD))
     assert len({claim.name for claim in verdicts}) == len(verdicts) == 8
     assert all((claim.origin == "beyond") == ("beyond" in claim.place) for claim in verdicts)
     assert all(claim.verdict == "held" for claim in verdicts)
@@ -71,7 +72,7 @@ def test_a_frontier_crossed_in_kl_is_named_with_the_lowest_there():
 
 def test_a_sweep_without_cokl_is_judged_as_far_as_it_goes():
     table = sweep_table({"none": GOOD["none"], "forward_kl": GOOD["forward_kl"]})
-    (claim,) = claims.judge(table)
+    (claim,) = analysis.judge(table)
     assert claim.name == "collapse"
     assert "sweep CoKL and another regularizer" in " ".join(shown(table)[1].split())
 
@@ -103,12 +104,12 @@ def test_throughout_training_is_judged_at_each_step():
 def test_one_of_many_intervals_below_zero_decides_nothing():
     """Found among forty by looking, an interval that just excludes zero is what chance makes."""
     noise = pd.Series([1.0, -1.0, 0.5, -0.5, 0.0])
-    half_width = claims.mean_and_half_width(noise)[1]
+    half_width = analysis.mean_and_half_width(noise)[1]
     differences = [noise - 1.1 * half_width, *[noise + 1e-3] * 39]
-    assert claims._verdict_on_all(differences) == "undecided"
+    assert analysis._verdict_on_all(differences) == "undecided"
     assert set(of_each([Measurement.of("", "", values) for values in differences])) == {"undecided"}
-    assert claims._verdict_on_all([noise - 1.1 * half_width]) == "not held"
-    assert claims._verdict_on_all([noise + 1.1 * half_width] * 40) == "held"
+    assert analysis._verdict_on_all([noise - 1.1 * half_width]) == "not held"
+    assert analysis._verdict_on_all([noise + 1.1 * half_width] * 40) == "held"
 
 
 def test_the_closest_competitor_is_reported_and_every_one_counts():
@@ -118,3 +119,15 @@ def test_the_closest_competitor_is_reported_and_every_one_counts():
     assert claim.verdict == "not held"
     assert "next Entropy 0.650" in claim.primary.text
     assert "in 0 of 5 seeds" in claim.primary.text
+
+
+def test_the_coefficients_of_a_table_are_chosen_once_for_claims_table_and_pictures(monkeypatch):
+    chosen, choose = [], analysis.matched_coefficients
+
+    def counted(table: pd.DataFrame) -> dict[str, float]:
+        chosen.append(table)
+        return choose(table)
+
+    monkeypatch.setattr(analysis, "matched_coefficients", counted)
+    assert draw(analysis.analyse({"sweep": sweep_table(GOOD)}, SweepConfig()))
+    assert len(chosen) == 1

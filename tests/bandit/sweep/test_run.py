@@ -9,7 +9,8 @@ import torch
 from bandit import preset
 from bandit.engine.exact import Objective, objectives
 from bandit.engine.reference import pretrain, seed_task
-from bandit.sweep.figures import dynamics, tradeoff
+from bandit.sweep.analysis import Scored
+from bandit.sweep.figures import tradeoff
 from bandit.sweep.train import RUNS_PER_CHUNK_CPU, planned_runs, stacked
 from cokl.support.errors import InputError
 
@@ -34,9 +35,9 @@ def test_stacks_hold_every_run_once(device):
         assert max(map(len, chunks)) <= RUNS_PER_CHUNK_CPU
 
 
-@pytest.mark.parametrize("picture", [tradeoff, dynamics])
-def test_a_picture_of_another_table_is_refused_in_one_line(picture):
+@pytest.mark.parametrize("look_at", [tradeoff, Scored.of])
+def test_another_table_is_refused_in_one_line(look_at):
     with pytest.raises(InputError, match="not a sweep table; missing columns: beta, conditional_kl, method, p_correct"):
-        picture(pd.DataFrame({"step": [1], "seed": [0]}))
+        look_at(pd.DataFrame({"step": [1], "seed": [0]}))
     with pytest.raises(InputError, match="expected the table that run_sweep returns, got list"):
-        picture([1])
+        look_at([1])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bandit.config import EnvironmentConfig
-from bandit.sweep.analysis import matched_coefficients, matched_table
+from bandit.sweep.analysis import Scored, matched_coefficients, matched_table
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import run_sweep
 from cokl import regularizers
@@ -85,7 +85,7 @@ def test_the_matched_table_is_the_plain_loops(lab, expected):
     rows = expected.to_dict("records")
     assert matched_coefficients(lab) == oracle.matched(rows)
     written = pd.DataFrame(oracle.matched_table(rows, LABELS, 4)).set_index(["method", "beta"])
-    shown = matched_table(lab).set_index(["method", "beta"])
+    shown = matched_table(Scored.of(lab)).set_index(["method", "beta"])
     assert list(shown.index[:1]) == [("No regularizer", "0")]
     pd.testing.assert_frame_equal(shown.sort_index(), written[shown.columns].sort_index())
 

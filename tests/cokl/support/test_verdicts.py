@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cokl.support.statistics import mean_and_half_width
-from cokl.support.verdicts import Evidence, Measurement, holm, judged, no_verdict, of_each, p_value, verdict_on
+from cokl.support.verdicts import Evidence, Measurement, claim_from, holm, no_verdict, of_each, p_value, verdict_on
 from tests.oracles import verdicts as oracle
 
 
@@ -81,7 +81,7 @@ def measured(mean: float, half_width: float, seeds: int = 5, margin: float = 0.0
 
 
 def verdict_of(*parts: Measurement, elsewhere=()) -> str | None:
-    return judged("n", "s", "paper", "", parts, elsewhere).verdict
+    return claim_from("n", "s", "paper", "", parts, elsewhere).verdict
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_equal_is_decided_by_two_one_sided_tests(sign):
 
 
 def test_below_four_seeds_a_claim_has_no_verdict():
-    claim = judged("n", "s", "paper", "", [measured(5, 1, seeds=3)], [[measured(5, 1, seeds=3)]])
+    claim = claim_from("n", "s", "paper", "", [measured(5, 1, seeds=3)], [[measured(5, 1, seeds=3)]])
     assert claim.verdict is None
     assert claim.primary == Evidence("primary", "sampled: x: 5.0 ± 1.0 points")
     assert claim.secondary == (Evidence("secondary", "sampled: x: 5.0 ± 1.0 points"),)
@@ -215,7 +215,7 @@ def as_measured(parts: list[oracle.Part]) -> list[Measurement]:
 def test_verdicts_are_those_of_the_tests_that_the_rules_name(claims):
     for parts, elsewhere in claims:
         expected = oracle.verdict(parts, elsewhere)
-        assert judged("n", "s", "paper", "", as_measured(parts), map(as_measured, elsewhere)).verdict == expected, (
+        assert claim_from("n", "s", "paper", "", as_measured(parts), map(as_measured, elsewhere)).verdict == expected, (
             parts,
             elsewhere,
         )

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page
 
-from bandit.sweep.analysis import matched_table
+from bandit.sweep.analysis import Scored, matched_table
 from cokl import regularizers
 from tests.cokl_cli.report.conftest import controlled_experiment
 
@@ -57,7 +57,7 @@ def check_steps(page: Page) -> None:
 
 def check_matched(page: Page) -> None:
     """At first the table is Python's; a lower match takes other coefficients, which are drawn large."""
-    expected = matched_table(controlled_experiment()).to_numpy().tolist()
+    expected = matched_table(Scored.of(controlled_experiment())).to_numpy().tolist()
     for row in expected:
         row[1] += "*" if abs(float(row[2].split()[0]) - 0.96) > 0.01 else ""
     assert {row[0] for row in expected if row[1].endswith("*")} == {"No regularizer"}

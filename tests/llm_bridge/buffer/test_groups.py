@@ -1,4 +1,7 @@
+import hashlib
+import os
 from dataclasses import replace
+from io import BufferedReader
 
 import numpy as np
 import pyarrow.compute as pc
@@ -170,6 +173,26 @@ def test_the_fingerprint_sees_weights_and_tokenizer_and_nothing_else(tmp_path):
     second = model_fingerprint(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
     assert len({first, second, model_fingerprint(tmp_path)}) == 3
+
+
+def test_weights_are_read_again_only_once_they_are_written_again(tmp_path, monkeypatch):
+    """By the same number of bytes, a second later."""
+    read, digest = [], hashlib.file_digest
+
+    def counted(file: BufferedReader, name: str) -> object:
+        read.append(file.name)
+        return digest(file, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"weights")
+    first = model_fingerprint(tmp_path)
+    assert model_fingerprint(tmp_path) == first
+    assert len(read) == 1
+    weights.write_bytes(b"WEIGHTS")
+    os.utime(weights, ns=(0, weights.stat().st_mtime_ns + 10**9))
+    assert model_fingerprint(tmp_path) != first
+    assert len(read) == 2
 
 
 @given(size=st.integers(1, 40), seed=st.integers(0, 2**31), counts=st.lists(st.integers(0, 50), max_size=8))

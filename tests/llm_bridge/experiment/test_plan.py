@@ -14,6 +14,7 @@ from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
 from llm_bridge.experiment.jobs import buffer_job, chat_job, command_line, environment, math_job, trained
 from llm_bridge.experiment.minutes import told
+from llm_bridge.experiment.workloads import WORKLOADS, Pace, Prompts, StartModel, Workload
 
 
 def test_the_presets_of_short_answers_keep_the_equations_sum():
@@ -118,6 +119,31 @@ def test_the_minutes_of_the_math_stage_have_all_its_evaluations(tmp_path, interv
     assert pace is not None
     line = told([math_job(config, tmp_path, "model")], config, pace).splitlines()[1]
     assert line == f"  math: 12 steps of 64 rows, about {minutes} minutes"
+
+
+def test_a_workloads_entry_says_what_its_jobs_have(tmp_path, monkeypatch):
+    """Its starting model's name and settings, and which of its sets is there once its strata are."""
+    pace = Pace(1, 1, 1, evaluated=1, candidates=1)
+    prompts = Prompts("a:b", {"easy": "Easy", "hard": "Hard"}, "a:c", pace=pace)
+    entry = Workload(start=StartModel("Tiny-1M", "a", ("tiny",)), prompts=prompts)
+    monkeypatch.setitem(WORKLOADS, "tiny", entry)
+    preset = dataclasses.replace(configurations.PRESETS["smollm2"], name="tiny", math_sets=("easy",))
+    asked = math_job(preset, tmp_path, "model")
+    assert "+experiment/settings=[job,training,cpu,tiny]" in asked.overrides
+    assert f"+llm.val_files=['{tmp_path}/data/candidates.parquet']" in asked.overrides
+    assert told([asked], preset, pace).startswith("Tiny-1M:\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "easy.parquet").touch()
+    assert math_job(preset, tmp_path, "model") == asked
+    (tmp_path / "data" / "hard.parquet").touch()
+    evaluated = math_job(preset, tmp_path, "model").overrides
+    assert f"+llm.val_files=['{tmp_path}/data/easy.parquet','{tmp_path}/data/chat_val.parquet']" in evaluated
+
+
+@pytest.mark.parametrize("name", ["chat_val", "distinct", "share"])
+def test_a_set_has_no_name_that_its_column_would_be_lost_under(name):
+    with pytest.raises(InputError, match="math_sets: expected none of chat_val, distinct, share"):
+        dataclasses.replace(configurations.PRESETS["smollm2"], math_sets=("known", name))
 
 
 def test_a_trained_model_is_where_its_job_leaves_it():

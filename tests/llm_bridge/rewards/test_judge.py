@@ -18,7 +18,7 @@ from verl.protocol import DataProto
 from cokl.support.errors import InputError
 from llm_bridge.buffer.bring_buffer import bring_buffer
 from llm_bridge.buffer.groups import Buffer, model_fingerprint
-from llm_bridge.rewards.judge import judged, load_function
+from llm_bridge.rewards.judge import load_function, reward_of
 from tests.llm_bridge.toy import make_model, make_tokenizer
 
 TEXTS = ["4", "5"]
@@ -81,7 +81,7 @@ def test_a_cached_and_a_fresh_response_are_judged_alike(tmp_path, kind, truth):
 @pytest.mark.parametrize("given", [{"points": 1.0}, "right", None, float("nan"), {"score": float("inf")}])
 def test_an_answer_without_a_score_is_one_line(given):
     with pytest.raises(InputError, match=r"expected a finite number, or a dictionary with one at 'score'"):
-        judged(lambda **arguments: given, "4", "sums", "4", {})
+        reward_of(lambda **arguments: given, "4", "sums", "4", {})
 
 
 def stops(**_arguments):
@@ -94,7 +94,7 @@ def test_a_function_that_fails_is_one_line(function):
     with pytest.raises(
         InputError, match=r"the reward function's answer to '4': .*, got (ZeroDivision|System)E"
     ) as raised:
-        judged(function, "4", "sums", "4", {})
+        reward_of(function, "4", "sums", "4", {})
     assert "\n" not in str(raised.value)
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_python_cannot_read_is_told_with_pythons_reason(tmp_path):
 
 def test_verls_own_dispatch_judges():
     dispatched = load_function("pkg://verl.utils.reward_score:default_compute_score")
-    assert [judged(dispatched, f"#### {number}", "openai/gsm8k", "4", {}) for number in (4, 5)] == [1.0, 0.0]
+    assert [reward_of(dispatched, f"#### {number}", "openai/gsm8k", "4", {}) for number in (4, 5)] == [1.0, 0.0]
 
 
 def test_a_function_of_another_form_is_refused():

@@ -282,11 +282,11 @@ def _serve(folder: Path, rank: int, ranks: int, lora: bool) -> None:
 
 
 @contextlib.contextmanager
-def started(folder: Path, ranks: int = 1, lora: bool = False) -> Iterator[Step]:
+def started(folder: Path, ranks: int = 1, lora: bool = False) -> Iterator[OneStep]:
     """A step whose ranks end with the block, in an environment that later tests do not inherit."""
     with patch.dict(os.environ):
         try:
-            step = Step(folder, ranks, lora)
+            step = OneStep(folder, ranks, lora)
             yield step
             step.workers.close()
         finally:
@@ -359,7 +359,7 @@ def _verls_own() -> Any:
         return compose("ppo_trainer")
 
 
-class Step:
+class OneStep:
     """A trainer over `folder`'s model and buffer, and its one step.
 
     ranks: processes that share the rows; the first is this one. lora: whether an adapter is trained.
@@ -521,7 +521,7 @@ def _trained(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def errors(step: Step, gradients: Sequence[torch.Tensor], rows: Sequence[Any], **oracle: Any) -> list[float]:
+def errors(step: OneStep, gradients: Sequence[torch.Tensor], rows: Sequence[Any], **oracle: Any) -> list[float]:
     """Relative error of each optimizer step's gradient. rows: of every step, or a list of each step's."""
     found = []
     for number, gradient in enumerate(gradients):
