@@ -76,7 +76,7 @@ def test_the_table_covers_the_paper():
 def test_the_order_is_the_papers():
     """In which the logbook's record has them."""
     record = json.loads((Path(__file__).parents[2] / "REPRODUCTION.json").read_text(encoding="utf-8"))
-    assert [*CLAIMS] == [claim["statement"].partition(":")[0] for claim in record["theory"]["claims"]]
+    assert [*CLAIMS] == [claim["name"] for claim in record["theory"]["claims"]]
 
 
 def test_a_name_is_given_once():
