@@ -33,7 +33,7 @@ _JUDGED = {
     "origin": str,
     "where": str,
     "verdict": str,
-    "measured": [{"kind": str, "text": str}, ...],
+    "measured": [{"kind": str, "text": str, "part": str}, ...],
 }
 RECORDED = {
     "command": str, "scope": str, "hardware": str, "seconds": float | int | None, "commit": str | None,

@@ -103,7 +103,7 @@ def test_another_packages_lab_has_all_that_a_lab_has(squares, tmp_path: Path, ca
     record = json.loads((tmp_path / "REPRODUCTION.json").read_text())["squares"]
     assert record["claims"] == [
         {"name": "grow", "statement": "Squares grow", "origin": "beyond", "where": "nowhere", "verdict": "held",
-         "measured": [{"kind": "", "text": "5 squares"}]}
+         "measured": [{"kind": "", "text": "5 squares", "part": ""}]}
     ]  # fmt: skip
     assert record["command"] == "cokl bandit squares --n 5"
 

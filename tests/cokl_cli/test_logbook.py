@@ -118,7 +118,10 @@ RECORD = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit
 
 def test_a_claim_judged_in_two_runs_is_one_row_with_both():
     def claim(results: str, verdict: str, mean: str) -> dict:
-        measured = [{"kind": "primary", "text": f"{mean} points"}, {"kind": "secondary", "text": "7 points"}]
+        measured = [
+            {"kind": kind, "text": text, "part": ""}
+            for kind, text in (("primary", f"{mean} points"), ("secondary", "7 points"))
+        ]
         origin = {"name": "n", "statement": "S", "origin": "beyond", "where": "W"}
         return {**origin, "verdict": verdict, "measured": measured, "results": results}
 
@@ -131,7 +134,7 @@ def test_a_claim_judged_in_two_runs_is_one_row_with_both():
 def test_two_claims_in_the_same_words_are_two_rows():
     said = {"statement": "S", "origin": "beyond", "where": "W"}
     judged = [
-        {"name": name, **said, "verdict": verdict, "measured": [{"kind": "", "text": "1 point"}]}
+        {"name": name, **said, "verdict": verdict, "measured": [{"kind": "", "text": "1 point", "part": ""}]}
         for name, verdict in (("one", "held"), ("another", "not held"))
     ]
     page = logbook.render({"plasticity": RECORD | {"claims": judged}})
