@@ -88,7 +88,8 @@ CLAIMS: dict[str, Statement] = {}
 def claim(name: str, source: str, origin: Origin = "paper", place: str = "") -> Callable:
     """Decorator: register a check as a claim, to be run with WORKING_DIGITS. place: the source where left out.
 
-    The first paragraph of the check's docstring is the statement, the rest its derivation. Raises ValueError for a name
+    The first paragraph of the check's docstring is the statement, the rest its derivation: what is published stands at
+    the code that tests it, so that neither changes out of sight of the other. Raises ValueError for a name
     that is taken.
     """
 
