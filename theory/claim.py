@@ -42,7 +42,8 @@ class Evidence:
     """One measurement of a claim.
 
     method: how it was obtained. domain: where. error: the worst deviation, or the undecided boxes of a proof.
-    accepted: the largest error at which the claim holds. detail: what else a sceptic would ask.
+    accepted: the largest error at which the claim holds. detail: what else a sceptic would ask. part: how much of the
+    claim it is about, "" for all of it.
     """
 
     method: str
@@ -50,6 +51,7 @@ class Evidence:
     error: float
     accepted: float
     detail: str = ""
+    part: str = ""
 
     @property
     def holds(self) -> bool:
@@ -62,13 +64,15 @@ class Statement:
     """A statement under test.
 
     name: identifier, unique. source: the paper's label, or "beyond the paper". origin: "beyond" as soon as a word of it
-    is ours. check: takes an effort, returns evidence about the formulas of `theory.formulas`.
+    is ours. place: the source in short, as a reader of the paper finds it. check: takes an effort, returns evidence
+    about the formulas of `theory.formulas`.
     """
 
     name: str
     statement: str
     source: str
     origin: Origin
+    place: str
     check: Callable[[Effort], list[Evidence]]
 
     @property
@@ -81,10 +85,11 @@ CLAIMS: dict[str, Statement] = {}
 """By name, in the order of the paper; filled as `theory.claims` is imported, whose `registered_claims` reads it."""
 
 
-def claim(name: str, source: str, origin: Origin = "paper") -> Callable:
-    """Decorator: register a check as a claim, to be run with WORKING_DIGITS.
+def claim(name: str, source: str, origin: Origin = "paper", place: str = "") -> Callable:
+    """Decorator: register a check as a claim, to be run with WORKING_DIGITS. place: the source where left out.
 
-    The first paragraph of the check's docstring is the statement, the rest its derivation. Raises ValueError for a name
+    The first paragraph of the check's docstring is the statement, the rest its derivation: what is published stands at
+    the code that tests it, so that neither changes out of sight of the other. Raises ValueError for a name
     that is taken.
     """
 
@@ -92,7 +97,9 @@ def claim(name: str, source: str, origin: Origin = "paper") -> Callable:
         if name in CLAIMS:
             raise ValueError(f"name: there is already a claim called {name!r}")
         statement = " ".join((check.__doc__ or "").partition("\n\n")[0].split())
-        CLAIMS[name] = Statement(name, statement, source, origin, mpmath.workdps(WORKING_DIGITS)(check))
+        CLAIMS[name] = Statement(
+            name, statement, source, origin, place or source, mpmath.workdps(WORKING_DIGITS)(check)
+        )
         return check
 
     return register

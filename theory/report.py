@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 import textwrap
 import time
@@ -20,7 +19,7 @@ from cokl.support.errors import InputError, did_you_mean
 from cokl.support.files import read_json, write_text
 from cokl.support.results import describe_environment, progress_bar, require_own, today
 from cokl.support.verdicts import Claim, Verdict
-from theory.claim import BEYOND, QUICK, Effort, Evidence, Statement
+from theory.claim import QUICK, Effort, Evidence, Statement
 from theory.proofs import machine_checked
 from theory.proofs.machine_checked import BUILD, METHOD
 
@@ -56,13 +55,20 @@ def check_claims(claims: Iterable[Statement], effort: Effort) -> Iterator[Checke
         yield Checked(claim, evidence, time.perf_counter() - start)
 
 
-_EVIDENCE = {"method": str, "domain": str, "accepted": float | int, "detail": str, "error": float | int | None}
-_STORED = {"claim": str, "statement": str, "source": str, "holds": bool, "evidence": [_EVIDENCE, ...]}
+_EVIDENCE = {
+    "method": str,
+    "domain": str,
+    "accepted": float | int,
+    "detail": str,
+    "part": str,
+    "error": float | int | None,
+}
+_STORED = {"claim": str, "statement": str, "source": str, "origin": str, "holds": bool, "evidence": [_EVIDENCE, ...]}
 
 
 def stored_evidence(row: dict[str, Any]) -> Evidence:
-    """The evidence that `to_json` wrote; files of earlier versions, which said more of it, as well."""
-    fields = {name: row[name] for name in ("method", "domain", "accepted", "detail")}
+    """The evidence that `to_json` wrote."""
+    fields = {name: row[name] for name in ("method", "domain", "accepted", "detail", "part")}
     return Evidence(**fields, error=math.inf if row["error"] is None else row["error"])
 
 
@@ -75,11 +81,11 @@ def claims_of(folder: Path) -> list[Claim]:
     for row in read_json(folder / "claims.json", [_STORED]):
         claim = known.get(row["claim"])
         first, *others = (shown(stored_evidence(evidence)) for evidence in row["evidence"])
-        origin = claim.origin if claim else "beyond" if row["source"] == BEYOND else "paper"
         derivation = claim.derivation if claim else ""
         statement = f"{row['claim']}: {row['statement']}"
         verdict: Verdict = "held" if row["holds"] else "not held"
-        claims.append(Claim(row["claim"], statement, origin, row["source"], first, verdict, tuple(others), derivation))
+        made = (row["claim"], statement, row["origin"], row["source"])
+        claims.append(Claim(*made, first, verdict, tuple(others), derivation))
     return claims
 
 
@@ -91,25 +97,24 @@ def outcome(judged: Checked | Evidence) -> str:
 def shown(evidence: Evidence) -> verdicts.Evidence:
     """One piece of evidence in words: how it was obtained, and what it found where."""
     if evidence.method == METHOD and evidence.holds:
-        theorems, _, part = evidence.detail.partition("; ")
-        return verdicts.Evidence(f"{METHOD}{f' in part ({part})' if part else ''}", f"{evidence.domain}, by {theorems}")
+        return verdicts.Evidence(METHOD, f"{evidence.domain}, by {evidence.detail}", evidence.part)
     error = "infinite" if math.isinf(evidence.error) else f"{evidence.error:.2g}"
     found = f"largest error {error}, of {evidence.accepted:.2g} accepted"
     if evidence.holds and not evidence.accepted:
         found = "no exception"
     kind = evidence.method if evidence.holds else f"not held by {evidence.method}"
-    detail = f"; {evidence.detail}" if evidence.detail else ""
-    return verdicts.Evidence(kind, f"{evidence.domain}, {found}{detail}")
+    more = "".join(f"; {said}" for said in (evidence.detail, evidence.part) if said)
+    return verdicts.Evidence(kind, f"{evidence.domain}, {found}{more}")
 
 
-def in_brief(kinds: Iterable[str]) -> str:
+def in_brief(pieces: Sequence[verdicts.Evidence]) -> str:
     """The kinds of evidence that a claim has, each once and proofs first.
 
     A proof of the whole statement makes those of its parts superfluous.
     """
-    kinds = dict.fromkeys(kinds)
-    told = [kind for kind in kinds if not (METHOD in kinds and kind.startswith(f"{METHOD} in part"))]
-    return ", ".join(sorted(told, key=lambda kind: not kind.startswith(METHOD)))
+    whole = {piece.kind for piece in pieces if not piece.part}
+    told = [piece for piece in pieces if not (piece.part and piece.kind in whole)]
+    return ", ".join(dict.fromkeys(piece.shown_kind for piece in sorted(told, key=lambda piece: piece.kind != METHOD)))
 
 
 def summary(results: list[Checked]) -> str:
@@ -128,7 +133,7 @@ def to_text(results: list[Checked], every_evidence: bool = False) -> str:
     lines = []
     for result in results:
         pieces = [shown(evidence) for evidence in result.evidence]
-        line = f"{in_short(result.claim)}: {in_brief(piece.kind for piece in pieces)}"
+        line = f"{in_short(result.claim)}: {in_brief(pieces)}"
         lines.append(f"{outcome(result):10}{textwrap.shorten(line, 90, placeholder=' ...')}")
         if every_evidence or not result.holds:
             lines += _indented(f"{result.claim.statement} ({result.claim.source})", 10)
@@ -145,10 +150,7 @@ _AS_WRITTEN = {
 def in_short(claim: Statement) -> str:
     """Where the paper has a claim, and its name in words: "Theorem 2, forward KL optimum"."""
     words = " ".join(_AS_WRITTEN.get(word, word) for word in claim.name.split("-"))
-    place = re.split(r" \(|; |: ", claim.source.removeprefix("unnumbered, "))[0]
-    for label, appendix in (("appb-", "Appendix B"), ("app-", "Appendix A")):
-        place = appendix if re.match(rf"Eqs?\. {label}", place) else place
-    return f"{place}, {words}"
+    return f"{claim.place}, {words}"
 
 
 def _indented(text: str, columns: int) -> list[str]:
@@ -173,6 +175,7 @@ def to_json(results: list[Checked]) -> str:
                 "claim": result.claim.name,
                 "statement": result.claim.statement,
                 "source": result.claim.source,
+                "origin": result.claim.origin,
                 "holds": result.holds,
                 "seconds": round(result.seconds, 3),
                 "evidence": [

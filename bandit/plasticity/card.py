@@ -8,6 +8,7 @@ fourfold while groups grow 64-fold; sampling noise alone falls eightfold, an err
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from textwrap import fill, wrap
@@ -167,12 +168,12 @@ def words(own: tuple[str, ...], settings: PlasticityConfig, correctness: float) 
     ]
 
 
-def on_screen(shown: pd.DataFrame) -> str:
+def on_screen(shown: pd.DataFrame, correctness: pd.Series) -> str:
     """The table of `rows` within `WIDTH` columns: correctness without its interval, surrogates below, long names on
-    several lines.
+    several lines. correctness: of each row.
     """
     checks = [f"{row['method']} {row['surrogate']}" for row in shown.to_dict("records") if row["surrogate"]]
-    narrow = shown.drop(columns="surrogate").assign(correct=shown["correct"].str.partition(" ")[0])
+    narrow = shown.drop(columns="surrogate").assign(correct=[with_spread(one, math.inf, 3) for one in correctness])
     lines = []
     for row in narrow.to_dict("records"):
         first, *more = wrap(row["method"], NAME)

@@ -42,7 +42,7 @@ MEASUREMENT = "coverage_draws"
 """Another number of draws than the paper's 64 is a different measurement of the same runs, and no other assumption."""
 BASE = "base"
 """The folder, and the name, of the sweep at its defaults."""
-COLUMNS = ("claim", "where", "alternative", "verdict", "stands", "measured", "seeds", "lead", "lead_half_width")
+COLUMNS = ("name", "claim", "where", "alternative", "verdict", "stands", "measured", "seeds", "lead", "lead_half_width")
 
 
 @dataclass(frozen=True)
@@ -129,16 +129,20 @@ def _is_near(method: str, beta: float, near: dict[str, tuple[float, ...]]) -> bo
 
 
 def compare(sweeps: Tables) -> pd.DataFrame:
-    """A row per claim and sweep, with COLUMNS; the sweep called "base" is what the others are compared with."""
+    """A row per claim and sweep, with COLUMNS; the sweep called "base" is what the others are compared with.
+
+    name, claim and where are the base's: under another number of draws a claim's name has another k.
+    """
     at_base = judge(sweeps[BASE])
     lines = []
-    for name, table in sweeps.items():
+    for alternative, table in sweeps.items():
         seeds = table["seed"].nunique()
         lead, half_width = mean_and_half_width(next(iter(coverage_leads(table).values()), pd.Series(dtype=float)))
         for claim, base in zip(judge(table), at_base, strict=True):
             enough = seeds >= MINIMUM_SEEDS and claim.verdict and base.verdict
             verdict, stands = (claim.verdict, claim.verdict == base.verdict) if enough else ("", None)
-            row = (base.statement, base.place, name, verdict, stands, claim.primary.line, seeds, lead, half_width)
+            said = (base.name, base.statement, base.place)
+            row = (*said, alternative, verdict, stands, claim.primary.line, seeds, lead, half_width)
             lines.append(dict(zip(COLUMNS, row, strict=True)))
     return pd.DataFrame(lines).astype({"stands": "boolean"})
 
@@ -155,7 +159,8 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
     pairs = list(zip(leads["lead"], leads["lead_half_width"], strict=True))
     ends = " to ".join(with_spread(*pair, 3) for pair in (pairs[0], pairs[-1]))
     claims = []
-    for (statement, place), of_claim in table.groupby(["claim", "where"], sort=False):
+    for name, of_claim in table.groupby("name", sort=False):
+        statement, place = of_claim[["claim", "where"]].iloc[0]
         others = of_claim[~of_claim["alternative"].isin(no_assumption)]
         fallen = of_claim[~of_claim["stands"].fillna(True)]
         away = others[~others["stands"].fillna(True)]["alternative"]
@@ -170,7 +175,7 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
         held: Verdict = "not held" if len(away) else "held"
         claims.append(
             Claim(
-                str(statement),
+                str(name),
                 f"Under every alternative assumption the same verdict: {statement}",
                 "beyond",
                 f"beyond the paper: what it leaves open; {place}",

@@ -43,15 +43,25 @@ Origin = Literal["paper", "beyond"]
 
 @dataclass(frozen=True)
 class Evidence:
-    """A piece of evidence. kind: "primary", "secondary" or the method of a check; "" where a claim has one piece."""
+    """A piece of evidence.
+
+    kind: "primary", "secondary" or the method of a check; "" where a claim has one piece. part: how much of the claim
+    it shows, "" for all of it.
+    """
 
     kind: str
     text: str
+    part: str = ""
+
+    @property
+    def shown_kind(self) -> str:
+        """Its kind, and of how much, as it is shown to people."""
+        return f"{self.kind} in part ({self.part})" if self.part else self.kind
 
     @property
     def line(self) -> str:
         """As it is shown to people."""
-        return f"{self.kind}: {self.text}" if self.kind else self.text
+        return f"{self.shown_kind}: {self.text}" if self.kind else self.text
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Card:
             "labels": {name: method_label(name) for name in own},  # which only the file itself knows
         }
         write_text(json.dumps(facts, indent=2) + "\n", self.folder / CARD_FACTS)
-        print(f"{text}\n\n{card.on_screen(rows)}\n")
+        print(f"{text}\n\n{card.on_screen(rows, matched['p_correct'])}\n")
         style.save(matplotlib_renderer.render(drawing), self.folder, "card")
         print(f"picture: {self.folder / 'card.png'}\ntable: {self.folder / 'card.md'}")
         return 0

@@ -25,14 +25,15 @@ UNJUDGED = "no verdict"
 """What stands in place of a verdict if there are too few seeds for one, or nothing to judge."""
 
 Record = dict[str, Any]
-"""Of one kind of results, with the fields of `RECORDED`. seconds and commit are None if not recorded. A claim has also
-`results`, which of several."""
+"""Of one kind of results, with the fields of `RECORDED`. seconds and commit are None if not recorded. A claim is
+known by its name, and has also `results`, which of several."""
 _JUDGED = {
+    "name": str,
     "statement": str,
     "origin": str,
     "where": str,
     "verdict": str,
-    "measured": [{"kind": str, "text": str}, ...],
+    "measured": [{"kind": str, "text": str, "part": str}, ...],
 }
 RECORDED = {
     "command": str, "scope": str, "hardware": str, "seconds": float | int | None, "commit": str | None,
@@ -74,6 +75,7 @@ def _record(source: Judged, folders: list[Path]) -> Record:
     alike = [folder for folder in folders if {**read_config(folder), "first_seed": 0} == {**first, "first_seed": 0}]
     judged = [
         {
+            "name": claim.name,
             "statement": claim.statement,
             "origin": claim.origin,
             "where": claim.place,
@@ -113,15 +115,16 @@ def render(book: Mapping[str, Record]) -> str:
 
 def _rows(source: Judged, judged: Iterable[Record]) -> Iterator[list[str]]:
     """A row per claim, with its verdict and measurement in each of the results."""
-    by_statement: dict[tuple[str, str], list[Record]] = {}
+    by_name: dict[str, list[Record]] = {}
     for claim in judged:
-        by_statement.setdefault((claim["statement"], claim["where"]), []).append(claim)
-    for (statement, where), claims_of in by_statement.items():
-        measured = []
+        by_name.setdefault(claim["name"], []).append(claim)
+    for claims_of in by_name.values():
+        first, measured = claims_of[0], []
         for one in claims_of:
             which = f"{one['results']}, {one['verdict']}: " if "results" in one else ""
             measured.append(which + source.brief([Evidence(**piece) for piece in one["measured"]]))
-        yield [statement, where, ", ".join(one["verdict"] for one in claims_of), "<br>".join(measured)]
+        verdicts = ", ".join(one["verdict"] for one in claims_of)
+        yield [first["statement"], first["where"], verdicts, "<br>".join(measured)]
 
 
 _HEAD = f"""# Reproduction

@@ -196,7 +196,7 @@ class Theory(Judged):
         """Its kinds."""
         from theory.report import in_brief
 
-        return in_brief(one.kind for one in evidence)
+        return in_brief(evidence)
 
 
 class RegularizerCard(Source):

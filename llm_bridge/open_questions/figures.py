@@ -11,20 +11,22 @@ from figures.marks import Drawing, Panel, join, marks
 from figures.style import TEXT_WIDTH, Picture, method_style, new_figure, settings
 from llm_bridge.open_questions.analysis import ranked
 
-LABELS = {"base": "Before", "none": "After plain RL"}
-"""Of the conditions in a picture of answers; a method's own label otherwise."""
+LABELS = {"base": "Before", "none": "Plain RL"}
+"""Of runs; a method's own label otherwise."""
+AFTER = {"base": "Before", "none": "After plain RL"}
+"""Of the conditions in a picture of answers; after a method's label otherwise."""
 SHOWN = 9
 """Bars with a name of their own."""
 
 
 def label(method: str) -> str:
     """What a condition is called."""
-    return LABELS.get(method) or f"After {methods.label(method)}"
+    return AFTER.get(method) or f"After {methods.label(method)}"
 
 
 def run_label(method: str) -> str:
     """What a run is called, from its start on."""
-    return label(method).removeprefix("After ").replace("plain", "Plain")
+    return methods.label(method, LABELS)
 
 
 def answers(rows: pd.DataFrame, question: str) -> Picture:

@@ -75,7 +75,7 @@ every = theory.claims.registered_claims()
 three = {{name: every[name] for name in ("cokl-definition", "replay-identity", "cokl-gradient")}}
 if {false}:
     wrong = Evidence("arithmetic", "all", 1.0, 0.0)
-    three["false"] = Statement("false", "1 = 2", "nowhere", "paper", lambda *_: [wrong])
+    three["false"] = Statement("false", "1 = 2", "nowhere", "paper", "nowhere", lambda *_: [wrong])
 theory.claims.registered_claims = lambda: three
 main(sys.argv[1:])
 """

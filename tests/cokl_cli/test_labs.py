@@ -102,8 +102,8 @@ def test_another_packages_lab_has_all_that_a_lab_has(squares, tmp_path: Path, ca
     assert run("logbook", tmp_path / "runs", "--out", tmp_path) == 0
     record = json.loads((tmp_path / "REPRODUCTION.json").read_text())["squares"]
     assert record["claims"] == [
-        {"statement": "Squares grow", "origin": "beyond", "where": "nowhere", "verdict": "held",
-         "measured": [{"kind": "", "text": "5 squares"}]}
+        {"name": "grow", "statement": "Squares grow", "origin": "beyond", "where": "nowhere", "verdict": "held",
+         "measured": [{"kind": "", "text": "5 squares", "part": ""}]}
     ]  # fmt: skip
     assert record["command"] == "cokl bandit squares --n 5"
 

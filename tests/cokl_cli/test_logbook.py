@@ -113,17 +113,50 @@ def test_a_quick_check_of_the_theory_says_so():
     assert theory.made_by({"effort": "full", "only": []}) == "cokl theory check"
 
 
+RECORD = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit": None}
+
+
 def test_a_claim_judged_in_two_runs_is_one_row_with_both():
     def claim(results: str, verdict: str, mean: str) -> dict:
-        measured = [{"kind": "primary", "text": f"{mean} points"}, {"kind": "secondary", "text": "7 points"}]
-        origin = {"statement": "S", "origin": "beyond", "where": "W"}
+        measured = [
+            {"kind": kind, "text": text, "part": ""}
+            for kind, text in (("primary", f"{mean} points"), ("secondary", "7 points"))
+        ]
+        origin = {"name": "n", "statement": "S", "origin": "beyond", "where": "W"}
         return {**origin, "verdict": verdict, "measured": measured, "results": results}
 
     judged = [claim("a", "held", "2 ± 1"), claim("b", "undecided", "1 ± 3")]
-    record = {"command": "c", "scope": "s", "hardware": "h", "seconds": 3.0, "commit": None}
-    page = logbook.render({"plasticity": record | {"claims": judged}})
+    page = logbook.render({"plasticity": RECORD | {"claims": judged}})
     assert "| S | W | held, undecided | a, held: 2 ± 1 points<br>b, undecided: 1 ± 3 points |" in page
     assert "| Plasticity | s | h | 3 s | beyond the paper: 1 held, 1 undecided |" in page
+
+
+def test_two_claims_in_the_same_words_are_two_rows():
+    said = {"statement": "S", "origin": "beyond", "where": "W"}
+    judged = [
+        {"name": name, **said, "verdict": verdict, "measured": [{"kind": "", "text": "1 point", "part": ""}]}
+        for name, verdict in (("one", "held"), ("another", "not held"))
+    ]
+    page = logbook.render({"plasticity": RECORD | {"claims": judged}})
+    assert "| S | W | held | 1 point |\n| S | W | not held | 1 point |" in page
+
+
+def test_the_record_knows_each_claim_by_the_name_that_the_lab_gives_it(results, tmp_path):
+    _, book = made(tmp_path, results / "four")
+    judged = logbook.listed()["sweep"].claims(results / "four")
+    assert [claim["name"] for claim in book["sweep"]["claims"]] == [claim.name for claim in judged]
+
+
+def test_a_record_without_names_is_one_line_and_stays(results, tmp_path, capsys):
+    """As versions before names wrote it."""
+    _, book = made(tmp_path, results / "four")
+    for claim in book["sweep"]["claims"]:
+        del claim["name"]
+    (tmp_path / logbook.RECORD).write_text(json.dumps(book))
+    capsys.readouterr()
+    line = refusal(capsys, "logbook", str(results / "four"), "--out", str(tmp_path))
+    assert line.endswith("is damaged (one of claims lacks 'name'); restore it from a copy or take another --out")
+    assert json.loads((tmp_path / logbook.RECORD).read_text()) == book
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

@@ -182,8 +182,8 @@ REFUSED: dict[str, tuple[Surroundings, tuple[str, ...], str]] = {
     "a configuration cut off": (near(files={"made/config.json": '{"seeds"'}), TRAIN, RESTORE),
     "a configuration lost": (near(files={"made/environment.json": "[]"}), TRAIN, RESTORE),
     "an incomplete record": (
-        near(files={"REPRODUCTION.json": json.dumps({"sweep": {**RECORD, "claims": [{"statement": "x"}]}})}),
-        ("logbook",), "REPRODUCTION.json is damaged (one of claims lacks 'origin'); restore it from a copy",
+        near(files={"REPRODUCTION.json": json.dumps({"sweep": {**RECORD, "claims": [{"name": "x"}]}})}),
+        ("logbook",), "REPRODUCTION.json is damaged (one of claims lacks 'statement'); restore it from a copy",
     ),
     "a record of another kind": (
         near(files={"REPRODUCTION.json": json.dumps({"theory": {**RECORD, "seconds": "long"}})}),

@@ -34,8 +34,12 @@ def test_check_writes_the_table_and_prints_it_last(tmp_path, capsys):
 
 def test_a_failing_claim_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
     """Also where another one holds."""
-    true = Statement("true", "1 = 1", "nowhere", "paper", lambda effort: [Evidence("arithmetic", "all", 0.0, 0.0)])
-    false = Statement("false", "1 = 2", "nowhere", "paper", lambda effort: [Evidence("arithmetic", "all", 1.0, 0.0)])
+    true = Statement(
+        "true", "1 = 1", "nowhere", "paper", "nowhere", lambda effort: [Evidence("arithmetic", "all", 0.0, 0.0)]
+    )
+    false = Statement(
+        "false", "1 = 2", "nowhere", "paper", "nowhere", lambda effort: [Evidence("arithmetic", "all", 1.0, 0.0)]
+    )
     monkeypatch.setattr("theory.claims.registered_claims", lambda: {"true": true, "false": false})
     assert Check(out=tmp_path).run() == 1
     assert "not held  nowhere, false: not held by arithmetic" in capsys.readouterr().out

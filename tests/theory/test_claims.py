@@ -2,12 +2,14 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from cokl.support import verdicts
+from cokl.support.errors import InputError
 from theory.claim import BEYOND, QUICK, Evidence, Statement, claim, largest, proved, worst_of_each, worst_over
 from theory.claims import registered_claims
 from theory.provers.intervals import Proof
@@ -17,6 +19,8 @@ from theory.report import (
     check_claims,
     claims_of,
     in_brief,
+    in_short,
+    shown,
     summary,
     to_json,
     to_markdown,
@@ -76,7 +80,7 @@ def test_the_table_covers_the_paper():
 def test_the_order_is_the_papers():
     """In which the logbook's record has them."""
     record = json.loads((Path(__file__).parents[2] / "REPRODUCTION.json").read_text(encoding="utf-8"))
-    assert [*CLAIMS] == [claim["statement"].partition(":")[0] for claim in record["theory"]["claims"]]
+    assert [*CLAIMS] == [claim["name"] for claim in record["theory"]["claims"]]
 
 
 def test_a_name_is_given_once():
@@ -93,7 +97,7 @@ def test_a_check_that_raises_has_not_shown_its_claim():
     def broken(effort):
         raise ZeroDivisionError
 
-    (result,) = check_claims([Statement("broken", "it works", "nowhere", "paper", broken)], QUICK)
+    (result,) = check_claims([Statement("broken", "it works", "nowhere", "paper", "nowhere", broken)], QUICK)
     assert not result.holds
     assert "ZeroDivisionError" in to_text([result])
 
@@ -101,13 +105,13 @@ def test_a_check_that_raises_has_not_shown_its_claim():
 def test_an_infinite_error_is_null_in_json():
     """Infinity is no JSON, and readers of other languages refuse it."""
     pieces = [Evidence("method", "domain", error, 1e-6) for error in (math.inf, 0.5)]
-    results = check_claims([Statement("one", "1 = 2", "nowhere", "paper", lambda effort: pieces)], QUICK)
+    results = check_claims([Statement("one", "1 = 2", "nowhere", "paper", "nowhere", lambda effort: pieces)], QUICK)
     (row,) = json.loads(to_json(list(results)), parse_constant=pytest.fail)
     assert [piece["error"] for piece in row["evidence"]] == [None, 0.5]
 
 
 def test_a_check_without_evidence_has_not_shown_its_claim():
-    (result,) = check_claims([Statement("empty", "it works", "nowhere", "paper", lambda effort: [])], QUICK)
+    (result,) = check_claims([Statement("empty", "it works", "nowhere", "paper", "nowhere", lambda effort: [])], QUICK)
     assert not result.holds
 
 
@@ -128,13 +132,16 @@ def test_the_logbooks_verdicts_are_those_of_the_stored_check(tmp_path):
     pieces = [asdict(Evidence("enumeration", "all groups", math.inf, 0)) | {"error": None}]
     pieces += [asdict(Evidence("float64", "pairs", 0.0, 0.1))]
     rows = [
-        {"claim": name, "statement": "S", "source": "W", "holds": holds, "seconds": 1.5, "evidence": evidence}
-        for name, holds, evidence in (("no-such-claim", False, pieces), ("another", True, pieces[1:]))
+        {"claim": name, "statement": "S", "source": "W", "origin": origin, "holds": holds, "evidence": evidence}
+        for name, origin, holds, evidence in (
+            ("no-such-claim", "beyond", False, pieces),
+            ("another", "paper", True, pieces[1:]),
+        )
     ]
     (tmp_path / "claims.json").write_text(json.dumps(rows))
     wrong, right = claims_of(tmp_path)
     assert (wrong.name, wrong.statement, wrong.place) == ("no-such-claim", "no-such-claim: S", "W")
-    assert (wrong.verdict, wrong.origin) == ("not held", "paper")
+    assert (wrong.verdict, wrong.origin, right.origin) == ("not held", "beyond", "paper")
     assert wrong.primary.kind == "not held by enumeration"
     assert wrong.primary.text.startswith("all groups, ")
     assert [one.kind for one in wrong.secondary] == ["float64"]
@@ -143,9 +150,40 @@ def test_the_logbooks_verdicts_are_those_of_the_stored_check(tmp_path):
 
 def test_kinds_of_evidence_are_said_once_with_proofs_first():
     """A proof of the whole statement makes those of its parts superfluous."""
-    part = "proved in Coq in part (the limits)"
-    assert in_brief(["float64", part, "loops", "float64"]) == f"{part}, float64, loops"
-    assert in_brief(["float64", part, "proved in Coq"]) == "proved in Coq, float64"
+    part, whole = shown(COQ), shown(replace(COQ, part=""))
+    loops, measured = verdicts.Evidence("loops", "all"), verdicts.Evidence("float64", "pairs")
+    assert in_brief([measured, part, loops, measured]) == "proved in Coq in part (the limits), float64, loops"
+    assert in_brief([measured, part, whole]) == "proved in Coq, float64"
+
+
+COQ = Evidence("proved in Coq", "all q", 0, 0, "A.v: one; two", "the limits")
+"""Whose detail has the mark that once parted it."""
+
+
+def test_what_a_proof_in_coq_covers_is_a_field_and_is_said():
+    assert shown(COQ).line == "proved in Coq in part (the limits): all q, by A.v: one; two"
+    assert shown(replace(COQ, part="")).line == "proved in Coq: all q, by A.v: one; two"
+    refused = "not held by proved in Coq: all q, largest error infinite, of 0 accepted; A.v: one; two; the limits"
+    assert shown(replace(COQ, error=math.inf)).line == refused
+
+
+def test_a_check_of_a_version_that_stored_less_is_one_line(tmp_path):
+    (result,) = check_claims([CLAIMS["cokl-definition"]], QUICK)
+    for field in ("origin", "part"):
+        (row,) = json.loads(to_json([result]))
+        (row if field == "origin" else row["evidence"][0]).pop(field)
+        (tmp_path / "claims.json").write_text(json.dumps([row]))
+        with pytest.raises(InputError, match=f"lacks '{field}'\\); remove it and run the same command again"):
+            claims_of(tmp_path)
+
+
+def test_where_a_claim_is_in_the_paper_is_told_in_short():
+    told = {name: in_short(CLAIMS[name]) for name in ("log-mass-gradient", "clipped-ratio", "entropy-optimum")}
+    assert told == {
+        "log-mass-gradient": "Appendix B, log mass gradient",
+        "clipped-ratio": "Eqs. 14-16, clipped ratio",
+        "entropy-optimum": "beyond the paper, entropy optimum",
+    }
 
 
 def test_who_makes_a_claim_is_what_its_source_says():
@@ -158,7 +196,7 @@ def counted(pieces: dict[str, list[float]]) -> list[Checked]:
     """Claims whose pieces of evidence have these errors, of which up to 0.1 is accepted; each took 1.25 s more."""
     return [
         Checked(
-            Statement(name, f"what {name} says", "Eq. 7", "paper", lambda *_: []),
+            Statement(name, f"what {name} says", "Eq. 7", "paper", "Eq. 7", lambda *_: []),
             [Evidence("float64", "pairs", error, 0.1) for error in errors],
             1.25 * place,
         )
@@ -177,7 +215,8 @@ def test_the_summary_counts_claims_pieces_and_seconds():
     ]  # fmt: skip
     assert [piece["outcome"] for piece in rows[1]["evidence"]] == ["held", "not held", "not held"]
     assert rows[1]["evidence"][1] == {
-        "method": "float64", "domain": "pairs", "error": 0.2, "accepted": 0.1, "detail": "", "outcome": "not held",
+        "method": "float64", "domain": "pairs", "error": 0.2, "accepted": 0.1, "detail": "", "part": "",
+        "outcome": "not held",
     }  # fmt: skip
 
 

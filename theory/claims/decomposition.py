@@ -67,7 +67,7 @@ def _decomposition(effort: Effort, forward: bool) -> list[Evidence]:
     ]
 
 
-@claim("forward-decomposition", "Eq. 7, Appendix A (app-final-decomposition)")
+@claim("forward-decomposition", "Eq. 7, Appendix A (app-final-decomposition)", place="Eq. 7, Appendix A")
 def forward_decomposition(effort: Effort) -> list[Evidence]:
     """KL(ref || pi) = KL(Bern(q) || Bern(Z)) + q KL(ref+ || pi+) + (1 - q) KL(ref- || pi-)"""
     evidence = _decomposition(effort, forward=True)
@@ -94,7 +94,7 @@ def reverse_decomposition(effort: Effort) -> list[Evidence]:
     return _decomposition(effort, forward=False)
 
 
-@claim("decomposition-by-response-set", "Eqs. app-positive-part, app-negative-part")
+@claim("decomposition-by-response-set", "Eqs. app-positive-part, app-negative-part", place="Appendix A")
 def by_response_set(effort: Effort) -> list[Evidence]:
     """the correct (incorrect) responses contribute q log(q / Z) + q KL(ref+ || pi+), and likewise for 1 - q"""
 
@@ -118,7 +118,12 @@ def by_response_set(effort: Effort) -> list[Evidence]:
     return [Evidence("float64 against 50 digits", f"{effort.samples} random pairs", worst, 1e-12)]
 
 
-@claim("bernoulli-term-nonnegative", "Eq. app-bernoulli-kl; the quantitative form is beyond the paper", "beyond")
+@claim(
+    "bernoulli-term-nonnegative",
+    "Eq. app-bernoulli-kl; the quantitative form is beyond the paper",
+    "beyond",
+    place="Appendix A",
+)
 def bernoulli_nonnegative(effort: Effort) -> list[Evidence]:
     """KL(Bern(a) || Bern(b)) >= 2 (a - b)^2 >= 0, so every summand of Eq. 7 is nonnegative
 
@@ -161,7 +166,12 @@ def boundaries(effort: Effort) -> list[Evidence]:
     return [Evidence("float64", "Z = 0 and Z = 1, both directions", wrong, 0, "violations counted")]
 
 
-@claim("decomposition-boundary-rates", "Appendix A, boundary cases; the rates are beyond the paper", "beyond")
+@claim(
+    "decomposition-boundary-rates",
+    "Appendix A, boundary cases; the rates are beyond the paper",
+    "beyond",
+    place="Appendix A, boundary cases",
+)
 def boundary_rates(effort: Effort) -> list[Evidence]:
     """KL(Bern(q) || Bern(z)) + q log z -> -H(q) as z -> 0, and + (1 - q) log(1 - z) -> -H(q) as z -> 1: the mass term
     diverges logarithmically; the mirror image stays bounded, -> -log(1 - q) and -log q

@@ -95,7 +95,12 @@ def maximum(effort: Effort) -> list[Evidence]:
     return [Evidence("convex program", domain, largest(worst, shortfall), TOLERANCE, detail)]
 
 
-@claim("cokl-unique-maximizer", "Theorem 1, clause 3; the quantitative form is beyond the paper", "beyond")
+@claim(
+    "cokl-unique-maximizer",
+    "Theorem 1, clause 3; the quantitative form is beyond the paper",
+    "beyond",
+    place="Theorem 1, clause 3",
+)
 def unique_maximizer(effort: Effort) -> list[Evidence]:
     """every maximizer has Z = 1 and pi+ = ref+; quantitatively, J >= 1 - e forces 1 - Z <= e and TV(ref+, pi+)^2 <= e /
     (2 beta)

@@ -59,7 +59,7 @@ def _mass(bandit: Bandit) -> float:
     return float(bandit.policy(bandit.current).mass)
 
 
-@claim("finite-group-gradient", "Eq. appb-finite-gradient")
+@claim("finite-group-gradient", "Eq. appb-finite-gradient", place="Appendix B")
 def finite_gradient(effort: Effort) -> list[Evidence]:
     """on-policy, E[grad L_on] = -mu_ref+ + [1 - (1 - Z)^G] mu_theta+, for a reference group that holds a correct
     response"""
@@ -71,7 +71,11 @@ def finite_gradient(effort: Effort) -> list[Evidence]:
     return [_enumerated("cokl", expected)]
 
 
-@claim("finite-group-gradient-recovery-form", "Eqs. appb-finite-gradient-decomposition, appb-recovery-gradient")
+@claim(
+    "finite-group-gradient-recovery-form",
+    "Eqs. appb-finite-gradient-decomposition, appb-recovery-gradient",
+    place="Appendix B",
+)
 def recovery_form(effort: Effort) -> list[Evidence]:
     """on-policy, with reference groups that hold a correct response, E[grad L_on] = grad CoKL - (1 - Z)^G grad log Z =
     grad [CoKL + R_G(Z)]"""
@@ -91,7 +95,7 @@ def recovery_form(effort: Effort) -> list[Evidence]:
     return [_enumerated("cokl", direct), _enumerated("cokl", potential)]
 
 
-@claim("zero-correct-probability", "Eq. appb-positive-count-probability")
+@claim("zero-correct-probability", "Eq. appb-positive-count-probability", place="Appendix B")
 def zero_correct(effort: Effort) -> list[Evidence]:
     """K ~ Binomial(G, Z), so Pr(K > 0) = 1 - (1 - Z)^G"""
 
@@ -109,7 +113,9 @@ def zero_correct(effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst_over(bandits(), error), ENUMERATED)]
 
 
-@claim("conditional-weights-mean", "Eqs. appb-conditional-current-score, appb-expected-reference-score")
+@claim(
+    "conditional-weights-mean", "Eqs. appb-conditional-current-score, appb-expected-reference-score", place="Appendix B"
+)
 def conditional_weights(effort: Effort) -> list[Evidence]:
     """E[sum delta s | K > 0] = mu_theta+ and E[sum alpha s | K_ref > 0] = mu_ref+"""
 
@@ -132,7 +138,7 @@ def conditional_weights(effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", f"{len(SHAPES)} bandits, all groups", worst_over(bandits(), error), ENUMERATED)]
 
 
-@claim("recovery-series", "Eq. appb-recovery-term")
+@claim("recovery-series", "Eq. appb-recovery-term", place="Appendix B")
 def recovery_series(effort: Effort) -> list[Evidence]:
     """R_G(Z) = sum_{m > G} (1 - Z)^m / m = -log Z - sum_{m <= G} (1 - Z)^m / m, and the toolkit's R_G is that
 
@@ -157,7 +163,7 @@ def recovery_series(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("recovery-derivative", "Eq. appb-recovery-derivative")
+@claim("recovery-derivative", "Eq. appb-recovery-derivative", place="Appendix B")
 def recovery_derivative(effort: Effort) -> list[Evidence]:
     """R_G'(Z) = -(1 - Z)^G / Z"""
     z = sympy.symbols("z", positive=True)
@@ -181,7 +187,7 @@ def recovery_derivative(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("recovery-decreasing", "Eq. appb-recovery-properties")
+@claim("recovery-decreasing", "Eq. appb-recovery-properties", place="Appendix B")
 def recovery_decreasing(effort: Effort) -> list[Evidence]:
     """R_G'(Z) < 0 for 0 < Z < 1, so R_G >= 0 with equality at Z = 1 alone
 
@@ -209,7 +215,7 @@ def recovery_decreasing(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("recovery-bounds", "Eq. appb-recovery-limits; the bounds are beyond the paper", "beyond")
+@claim("recovery-bounds", "Eq. appb-recovery-limits; the bounds are beyond the paper", "beyond", place="Appendix B")
 def recovery_bounds(effort: Effort) -> list[Evidence]:
     """(1 - Z)^(G+1) / (G + 1) <= R_G(Z) <= (1 - Z)^(G+1) / ((G + 1) Z): the rates of R_G -> 0 as Z -> 1 and as G -> inf
 
@@ -252,7 +258,7 @@ def not_uniform(effort: Effort) -> list[Evidence]:
     return [Evidence("float64 against 50 digits", "c from 0.1 to 2, G to 1e5: G |difference|", worst, 1, detail)]
 
 
-@claim("finite-group-optimum", "Eqs. appb-finite-objective-derivative, appb-finite-optimum")
+@claim("finite-group-optimum", "Eqs. appb-finite-objective-derivative, appb-finite-optimum", place="Appendix B")
 def finite_optimum(effort: Effort) -> list[Evidence]:
     """dJ_G / dZ = 1 + beta (1 - Z)^G / Z > 0, so finite groups, on-policy and with filtered references, leave the
     optimum at Z = 1, pi+ = ref+"""
@@ -277,7 +283,7 @@ def finite_optimum(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("finite-group-gradient-on-a-network", "Eqs. appb-finite-gradient, appb-recovery-gradient")
+@claim("finite-group-gradient-on-a-network", "Eqs. appb-finite-gradient, appb-recovery-gradient", place="Appendix B")
 def on_a_network(effort: Effort) -> list[Evidence]:
     """the recovery form holds for the parameters of a Tanh network, which its actions share"""
     cokl, generator = formulas.regularizers["cokl"], torch.Generator().manual_seed(41)
@@ -428,7 +434,7 @@ def without_term1(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("surrogate-is-linear-in-log-likelihoods", "Eq. 12 (appb-on-policy-loss)")
+@claim("surrogate-is-linear-in-log-likelihoods", "Eq. 12 (appb-on-policy-loss)", place="Eq. 12")
 def linear_surrogate(effort: Effort) -> list[Evidence]:
     """the on-policy surrogate's gradient is the weighted sum of scores; its term 2 has the expected value [1 - (1 -
     Z)^G] (log Z - H(pi+)) and is no estimate of log Z

@@ -247,7 +247,9 @@ def reverse_slope(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("full-kl-limit-large-beta", "Theorem 2, limits; the rates are beyond the paper", "beyond")
+@claim(
+    "full-kl-limit-large-beta", "Theorem 2, limits; the rates are beyond the paper", "beyond", place="Theorem 2, limits"
+)
 def large_beta(effort: Effort) -> list[Evidence]:
     """Z* -> q as beta -> inf, with 0 < Z* - q <= 2 q (1 - q) / beta for both directions and beta >= 1000
 
@@ -280,7 +282,9 @@ def large_beta(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("full-kl-limit-small-beta", "Theorem 2, limits; the rates are beyond the paper", "beyond")
+@claim(
+    "full-kl-limit-small-beta", "Theorem 2, limits; the rates are beyond the paper", "beyond", place="Theorem 2, limits"
+)
 def small_beta(effort: Effort) -> list[Evidence]:
     """Z* -> 1 as beta -> 0, with 1 - Z* <= 2 beta (1 - q) (forward) and <= 2 (1 - q) / q exp(-1 / beta) (reverse) for
     beta <= 1/1000

@@ -21,7 +21,7 @@ def _value(name: str, problem: Problem) -> float:
     return float(formulas.regularizers[name].value(problem.policy, problem.reference))
 
 
-@claim("cokl-definition", "Eq. 8 (appb-cokl-definition)")
+@claim("cokl-definition", "Eq. 8 (appb-cokl-definition)", place="Eq. 8")
 def definition(effort: Effort) -> list[Evidence]:
     """the toolkit's CoKL is KL(ref+ || pi+)"""
 
@@ -33,7 +33,7 @@ def definition(effort: Effort) -> list[Evidence]:
     return [Evidence("float64 against 50 digits", f"{effort.samples} random pairs", worst, 1e-12)]
 
 
-@claim("cokl-equivalent-form", "Eq. 9 (appb-cokl-equivalent)")
+@claim("cokl-equivalent-form", "Eq. 9 (appb-cokl-equivalent)", place="Eq. 9")
 def equivalent_form(effort: Effort) -> list[Evidence]:
     """CoKL = -E_ref+[log pi] + log Z - H(ref+), whose last term does not depend on pi"""
 
@@ -48,7 +48,7 @@ def equivalent_form(effort: Effort) -> list[Evidence]:
     return [Evidence("float64", f"{effort.samples} random pairs", worst, 1e-12, "the toolkit's CoKL and log Z")]
 
 
-@claim("replay-identity", "unnumbered, below Eq. 9")
+@claim("replay-identity", "unnumbered, below Eq. 9", place="below Eq. 9")
 def replay_identity(effort: Effort) -> list[Evidence]:
     """KL(ref+ || pi) = KL(ref+ || pi+) - log Z: correct-only replay also rewards correctness mass"""
 
@@ -82,7 +82,7 @@ def _logit_gradient(value: Callable[[Policy], Tensor], policy: Policy) -> Tensor
     return torch.autograd.grad(value(Policy(logits, policy.correct)), logits)[0]
 
 
-@claim("cokl-gradient", "Eq. 10 (appb-cokl-gradient)")
+@claim("cokl-gradient", "Eq. 10 (appb-cokl-gradient)", place="Eq. 10")
 def gradient(effort: Effort) -> list[Evidence]:
     """grad CoKL = -E_ref+[grad log pi] + E_pi+[grad log pi]; with respect to the logits, pi+ - ref+"""
     cokl = formulas.regularizers["cokl"]
@@ -102,7 +102,7 @@ def gradient(effort: Effort) -> list[Evidence]:
     ]
 
 
-@claim("log-mass-gradient", "Eq. appb-logz-expectation")
+@claim("log-mass-gradient", "Eq. appb-logz-expectation", place="Appendix B")
 def log_mass_gradient(effort: Effort) -> list[Evidence]:
     """grad log Z = E_pi+[grad log pi]"""
 
@@ -127,7 +127,7 @@ def tanh_network(generator: torch.Generator, actions: int) -> tuple[torch.nn.Mod
     return network, parameters
 
 
-@claim("gradient-under-shared-parameters", "Eq. 10; the paper derives it for a general theta")
+@claim("gradient-under-shared-parameters", "Eq. 10; the paper derives it for a general theta", place="Eq. 10")
 def shared_parameters(effort: Effort) -> list[Evidence]:
     """Eq. 10 holds for a policy whose parameters are shared between actions and contexts (a Tanh network)"""
     generator = torch.Generator().manual_seed(16)

@@ -43,7 +43,7 @@ def clipped_limit(current: np.ndarray, behavior: np.ndarray, epsilon_is: float) 
     return float(np.abs(limit / limit.sum() - current / current.sum()).sum() / 2)
 
 
-@claim("importance-identities", "Eqs. appb-is-z, appb-is-logz-gradient")
+@claim("importance-identities", "Eqs. appb-is-z, appb-is-logz-gradient", place="Appendix B")
 def identities(effort: Effort) -> list[Evidence]:
     """Z = E_old[rho r], and grad log Z = E_old[rho r s] / E_old[rho r], where the behaviour policy covers the correct
     responses"""
@@ -60,7 +60,7 @@ def identities(effort: Effort) -> list[Evidence]:
     return [Evidence("enumeration", f"{effort.samples // 4} random pairs of policies", worst, 1e-12)]
 
 
-@claim("clipped-ratio", "Eqs. 14-16 (appb-clipped-ratio, appb-gamma)")
+@claim("clipped-ratio", "Eqs. 14-16 (appb-clipped-ratio, appb-gamma)", place="Eqs. 14-16")
 def clipped_ratio(effort: Effort) -> list[Evidence]:
     """rho~ = exp(clip(Delta, log(1 - eps), log(1 + eps))) = clip(rho, 1 - eps, 1 + eps), and > 0: gamma vanishes
     exactly in groups without a correct response"""
@@ -158,6 +158,7 @@ def _disagreement(behavior: np.ndarray, epsilon_is: float, counted: float | None
     "off-policy-bias-of-self-normalization",
     "Appendix B: 'affected by finite-sample self-normalization'; the rates are beyond the paper",
     "beyond",
+    place="Appendix B",
 )
 def self_normalization(effort: Effort) -> list[Evidence]:
     """without clipping the estimator is consistent: its bias vanishes like 1 / G; at G = 1 it is the full distance
@@ -187,7 +188,10 @@ def self_normalization(effort: Effort) -> list[Evidence]:
 
 
 @claim(
-    "off-policy-bias-of-clipping", "Appendix B: 'importance-ratio clipping'; the limit is beyond the paper", "beyond"
+    "off-policy-bias-of-clipping",
+    "Appendix B: 'importance-ratio clipping'; the limit is beyond the paper",
+    "beyond",
+    place="Appendix B",
 )
 def clipping(effort: Effort) -> list[Evidence]:
     """with clipping the bias does not vanish with G: it tends to the distance between pi+ and the normalised pi_old

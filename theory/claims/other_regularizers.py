@@ -157,7 +157,7 @@ def floor_gate(q: Tensor, mass: Tensor) -> Tensor:
     return (q - mass).clamp_min(0)
 
 
-@claim("floor-keeps-the-optimum", "Eqs. 19-20; the optimum is beyond the paper", "beyond")
+@claim("floor-keeps-the-optimum", "Eqs. 19-20; the optimum is beyond the paper", "beyond", place="Eqs. 19-20")
 def floor_optimum(effort: Effort) -> list[Evidence]:
     """CoKL + floor has Z* = 1, pi+ = ref+: the gate is 0 for Z >= q, and below q the floor only adds upward pressure
 

@@ -162,8 +162,8 @@ def evidence(claim: str, build: Path, failures: Mapping[str, str] | None = None)
             entry.domain,
             error=math.inf if entry.file in wrong else 0,
             accepted=0,
-            detail=f"{entry.file}: {wrong.get(entry.file) or ', '.join(entry.names)}"
-            + (f"; {entry.part}" if entry.part else ""),
+            detail=f"{entry.file}: {wrong.get(entry.file) or ', '.join(entry.names)}",
+            part=entry.part,
         )
         for entry in theorems()
         if claim in entry.claims and (entry.file in wrong or is_compiled(entry.file, build))

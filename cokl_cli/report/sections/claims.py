@@ -13,17 +13,18 @@ from cokl_cli.report.logbook import UNJUDGED
 from cokl_cli.report.results import sources
 
 Judged = tuple[str, Claim, Path]
-"""What a claim is about, the claim, and the folder of its results."""
+"""The kind of results by its name, the claim, and the folder of its results."""
 
 
 def every_claim(shown: Mapping[str, Path]) -> list[Judged]:
     """Every claim that the results allow to be judged."""
     known = sources()
-    return [(known[name].title, claim, at) for name, at in shown.items() for claim in known[name].claims(at)]
+    return [(name, claim, at) for name, at in shown.items() for claim in known[name].claims(at)]
 
 
 def section(rows: Sequence[Judged], page: Path) -> Section:
     """Claims to search through."""
+    known = sources()
     verdicts = Counter(claim.verdict or UNJUDGED for _, claim, _ in rows)
     options = "".join(f'<option value="{name}">{name} ({number})</option>' for name, number in verdicts.items())
     body = f"""
@@ -35,7 +36,7 @@ its evidence, its derivation and its data.</p>
 <output id="claims-count" aria-live="polite"></output>
 </div>
 <div id="claims-list" tabindex="0" role="region" aria-label="Claims">
-{"".join(_article(*row, page) for row in rows)}</div>
+{"".join(_article(known[name].title, claim, at, page) for name, claim, at in rows)}</div>
 """
     return Section("claims", "Claims and their verdicts", body)
 

@@ -48,10 +48,9 @@ def _runs(shown: Mapping[str, Path], judged: Sequence[Judged]) -> pd.DataFrame:
     """What was run, by which code and when, and how many of its claims are held, as the terminal counts them."""
     rows = []
     for name, folder in shown.items():
-        title = sources()[name].title
-        own = [claim for area, claim, _ in judged if area == title]
+        own = [claim for kind, claim, _ in judged if kind == name]
         held = sum(claim.verdict == "held" for claim in own)
-        rows.append((title, f"{held} of {len(own)}" if own else "", str(folder), *_made(folder)))
+        rows.append((sources()[name].title, f"{held} of {len(own)}" if own else "", str(folder), *_made(folder)))
     return pd.DataFrame(rows, columns=["experiment", "claims held", "results", "version", "commit", "date"])
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from bandit.config import EnvironmentConfig, TrainingConfig
+from bandit.sweep.analysis import judge
 from bandit.sweep.config import PRESETS as SWEEPS
 from bandit.sweep.robustness import ALTERNATIVES, BASE, PRESETS, RobustnessConfig, _near_the_match, analyse, compare
 from cokl.support.errors import InputError
@@ -45,16 +46,27 @@ def test_a_fragile_verdict_is_found_and_only_that():
     rows = compared(scale=0.3, draws=0.6)
     fallen = rows[~rows["stands"]]
     assert fallen[["alternative", "verdict"]].to_numpy().tolist() == [["init_scale-2.0", "not held"]] * 4
-    assert all("coverage" in claim for claim in fallen["claim"])
+    of_coverage = ["frontier, coverage_at_64", "match, coverage_at_64", "match, coverage_at_64_correct",
+                   "training, coverage_at_64"]  # fmt: skip
+    assert fallen["name"].tolist() == of_coverage
     page, screen = shown(rows)
     assert page.count("the base's verdict, held, stands in 0 of 1 alternatives; not held with init_scale-2.0") == 4
     assert page.count("the base's verdict, held, stands in 1 of 1 alternatives") == 4
     assert re.search(r"init_scale-2.0 +4 of 8 +-0.100 ± 0.000", screen)
     assert screen.startswith("4 of 8 verdicts stand; CoKL's lead in coverage is -0.100 ± 0.000 to 0.200 ± 0.000.")
     judged = analyse({"robustness": rows}, QUICK).claims
-    in_the_sweeps_order = [f"Under every alternative assumption the same verdict: {claim}" for claim in rows["claim"]]
-    assert [claim.statement for claim in judged] == in_the_sweeps_order[:8]
-    assert sorted(str(claim.verdict) for claim in judged) == ["held"] * 4 + ["not held"] * 4
+    expected = [
+        (base.name, f"Under every alternative assumption the same verdict: {base.statement}",
+         "not held" if base.name in of_coverage else "held")
+        for base in judge(table(0.6))
+    ]  # fmt: skip
+    assert [(claim.name, claim.statement, claim.verdict) for claim in judged] == expected
+
+
+def test_claims_are_told_apart_by_name_whatever_their_words():
+    rows = compared(scale=0.3, draws=0.6).assign(claim="S", where="W")
+    judged = analyse({"robustness": rows}, QUICK).claims
+    assert [claim.name for claim in judged] == [claim.name for claim in judge(table(0.6))]
 
 
 def test_a_verdict_that_falls_with_other_draws_alone_stands_and_is_told_apart():

@@ -54,9 +54,15 @@ def results(tmp_path_factory) -> Path:
     (sweep / "environment.json").write_text(json.dumps([made]))
     shift_table().to_parquet(lab / "shift.parquet")
     (lab / "config.json").write_text(json.dumps(LABS["shift"].presets["quick"].as_dict()))
-    evidence = {"method": "symbolic", "domain": "all q", "error": 0.0, "accepted": 0.0, "detail": "", "certified": True}
-    claim = {"claim": "full-kl-gap", "statement": "the gap is <small>", "source": "Theorem 2", "holds": True}
-    wrong = {"claim": "made-up", "statement": "mass is free", "source": "Theorem 1", "holds": False}
+    evidence = {"method": "symbolic", "domain": "all q", "error": 0.0, "accepted": 0.0, "detail": "", "part": ""}
+    claim = {
+        "claim": "full-kl-gap",
+        "statement": "the gap is <small>",
+        "source": "Theorem 2",
+        "origin": "paper",
+        "holds": True,
+    }
+    wrong = {"claim": "made-up", "statement": "mass is free", "source": "Theorem 1", "origin": "paper", "holds": False}
     checked = [(claim, "held"), (wrong, "not held")]
     rows = [{**one, "evidence": [{**evidence, "outcome": outcome}]} for one, outcome in checked]
     (theory / "claims.json").write_text(json.dumps(rows))

@@ -80,9 +80,10 @@ def test_only_decided_claims_are_good_or_bad(verdict, colour, tmp_path: Path):
     claim = Claim(
         "name", "a statement", "paper", "place", Evidence("", "2 ± 1"), verdict, (Evidence("float64", "all q"),)
     )
-    body = claims.section([("area", claim, tmp_path / "lab")], tmp_path / "report.html").body
+    body = claims.section([("sweep", claim, tmp_path / "lab")], tmp_path / "report.html").body
     shown = verdict or "no verdict"
     assert f'data-verdict="{shown}"><summary><span class="verdict {colour}">{shown}</span> a statement' in body
+    assert '<span class="source">Controlled experiment: place</span>' in body
     assert "<ul><li>2 ± 1</li><li>float64: all q</li></ul>" in body
     assert re.findall('<a href="(.*?)">', body) == ["lab"]
 
@@ -99,7 +100,7 @@ def test_a_tables_best_cells_are_those_that_are_said_to_be():
 def test_verdicts_are_counted():
     verdicts: list[Verdict | None] = ["held", "held", "not held", None]
     rows: list[Judged] = [
-        ("area", Claim("", "", "paper", "", Evidence("", ""), verdict), Path()) for verdict in verdicts
+        ("sweep", Claim("", "", "paper", "", Evidence("", ""), verdict), Path()) for verdict in verdicts
     ]
     options = re.findall(r"<option [^>]*>(.*?)</option>", claims.section(rows, Path("report.html")).body)
     assert options == ["any (4)", "held (2)", "not held (1)", "no verdict (1)"]
@@ -111,7 +112,7 @@ def test_each_result_has_its_own_claims():
         "shift": ["not held"],
     }
     judged: list[Judged] = [
-        (sources()[name].title, Claim("", "", "paper", "", Evidence("", ""), verdict), Path(name))
+        (name, Claim("", "", "paper", "", Evidence("", ""), verdict), Path(name))
         for name in verdicts
         for verdict in verdicts[name]
     ]
