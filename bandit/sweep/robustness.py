@@ -7,6 +7,7 @@ the base is judged on the same ones.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -156,7 +157,8 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
     stand, judged = int(assumed["stands"].sum()), int(assumed["stands"].notna().sum())
     same_measure = table[~table["alternative"].isin(remeasured)]
     leads = same_measure.drop_duplicates("alternative").sort_values("lead")
-    pairs = list(zip(leads["lead"], leads["lead_half_width"], strict=True))
+    known = leads.dropna(subset="lead")  # not where no coefficient is at the match
+    pairs = [*zip(known["lead"], known["lead_half_width"], strict=True)] or [(math.nan, math.nan)]
     ends = " to ".join(with_spread(*pair, 3) for pair in (pairs[0], pairs[-1]))
     claims = []
     for name, of_claim in table.groupby("name", sort=False):
