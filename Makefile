@@ -9,6 +9,7 @@ METHODS ?= grpo,reverse_kl,forward_kl,correct_forward_kl,cokl
 VERL ?= verl==0.9.0
 # Two environments may be set up at once, but an editable install writes cokl.egg-info beside the sources.
 ALONE := $(if $(shell command -v flock),flock pyproject.toml)
+RUNS_ALONE := $(if $(shell command -v flock),flock $(or $(TMPDIR),/tmp)/cokl-runs-$(shell id -u).lock)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo reproduce test check docs proofs proofs-test browser-test dist docs-test nightly-test audit wheel-test test-oldest test-newest fuzz llm llm-test runs-test verl-test trl-test mutation llm-setup llm-gpu lock clean
@@ -88,7 +89,8 @@ llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM, and start no run; 
 		--ignore tests/llm_bridge/rewards/test_verifier.py --ignore tests/llm_bridge/open_questions
 
 runs-test: $(LLM_SETUP)  ## what trains with real VeRL, one run at a time: the experiment, docs/how-to/{verl,diversity}.md as printed
-	LLM_TESTS=1 $(LLM_BIN)/python -m pytest tests/llm_bridge -m runs
+	# Two at once would give their weight updates one socket.
+	LLM_TESTS=1 $(RUNS_ALONE) $(LLM_BIN)/python -m pytest tests/llm_bridge -m runs
 
 verl-test:  ## the bridge's trainers under another VeRL; VERL is what pip is told
 	$(call environment,.venv-verl)

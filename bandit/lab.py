@@ -60,6 +60,11 @@ class Analysis:
     diverged: str = ""
     scored: Any = None
 
+    def __post_init__(self) -> None:
+        names = [claim.name for claim in self.claims]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"claims: expected a name for each, got {twice[0]!r} for two")
+
 
 @dataclass(frozen=True)
 class Lab:

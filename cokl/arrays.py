@@ -104,30 +104,24 @@ def weights(
         raise InputError(
             f"reference_log_probs: {method} compares with the reference; give the fresh responses' under it"
         )
-    if (log_probs is None) != (rewards is None):
-        raise InputError(
-            "log_probs and rewards: expected both or neither, the fresh responses' likelihoods and verdicts"
-        )
-    if log_probs is not None and rewards is not None:
-        fresh, example = ResponseGroups(log_probs.detach(), rewards, behavior_log_probs, compared), log_probs.detach()
-    elif "rollout" not in streams and cached_rewards is not None:
-        fresh, example = None, torch.zeros(cached_rewards.shape, device=cached_rewards.device)
-    else:
+    log_probs, rewards = _fresh(log_probs, rewards, cached_rewards)
+    fresh = ResponseGroups(log_probs.detach(), rewards, behavior_log_probs, compared)
+    if "rollout" in streams and not rewards.numel():
         raise InputError(f"log_probs: {method} needs fresh responses; give their log-likelihoods and verdicts")
-    if cached_rewards is not None and len(cached_rewards) != len(example):
-        raise ValueError(
-            f"cached_rewards: expected one line for each of {len(example)} prompts, got {len(cached_rewards)}"
-        )
-    of_fresh, of_cached = (
-        example.new_zeros((len(example), 0) if of is None else of.shape) for of in (rewards, cached_rewards)
-    )
-    cached = None if cached_rewards is None else ResponseGroups(of_cached, cached_rewards)  # weighted by verdicts alone
-    if cached is not None and {"reference", "rollout"} <= {*streams} and (lengths is None) != (cached_lengths is None):
+    cached = None
+    if cached_rewards is not None:
+        if len(cached_rewards) != len(rewards):
+            raise ValueError(
+                f"cached_rewards: expected one line for each of {len(rewards)} prompts, got {len(cached_rewards)}"
+            )
+        cached = ResponseGroups(log_probs.new_zeros(cached_rewards.shape), cached_rewards)  # weighted by verdicts alone
+    lacking = "reference" if cached_lengths is None else "rollout"
+    if (lengths is None) != (cached_lengths is None) and lacking in streams:
         raise InputError("lengths and cached_lengths: expected both or neither; a mean beside a sum changes the method")
     reference, rollout = chosen.weights(cached, fresh, beta, SurrogateConfig(epsilon_is))
     return RowWeights(
-        _mean_over_prompts(reference, of_cached, cached_lengths, "cached_lengths"),
-        _mean_over_prompts(rollout, of_fresh, lengths, "lengths"),
+        _mean_over_prompts(reference, cached_rewards, log_probs, cached_lengths, "cached_lengths"),
+        _mean_over_prompts(rollout, rewards, log_probs, lengths, "lengths"),
     )
 
 
@@ -178,6 +172,7 @@ def loss(
         >>> log_probs.grad, cached.grad
         (tensor([[0.2500, 0.0000, 0.2500]]), tensor([[-0.5000, -0.0000]]))
     """
+    log_probs, rewards = _fresh(log_probs, rewards, cached_log_probs)
     reference, rollout = weights(
         log_probs,
         rewards,
@@ -190,7 +185,7 @@ def loss(
         cached_lengths=cached_lengths,
         epsilon_is=epsilon_is,
     )
-    total = rollout.new_zeros(()) if log_probs is None else row_surrogate_loss(rollout, log_probs)
+    total = row_surrogate_loss(rollout, log_probs)
     if reference.numel():
         if cached_log_probs is None or cached_log_probs.shape != reference.shape:
             raise InputError(f"cached_log_probs: expected log-likelihoods of shape {tuple(reference.shape)}")
@@ -199,10 +194,25 @@ def loss(
     return total
 
 
-def _mean_over_prompts(weights: Tensor | None, without: Tensor, lengths: Tensor | None, name: str) -> Tensor:
-    """Weights over the number of prompts and, if given, each response's length; `without` where there are none."""
+def _fresh(log_probs: Tensor | None, rewards: Tensor | None, cached: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Log-likelihoods and verdicts of the fresh responses, (N, 0) each where `cached`, (N, C), are given alone."""
+    if log_probs is None and rewards is None and cached is not None:
+        dtype = cached.dtype if cached.is_floating_point() else None
+        none = torch.zeros((len(cached), 0), dtype=dtype, device=cached.device)
+        return none, none
+    if log_probs is None or rewards is None:
+        raise InputError(
+            "log_probs and rewards: expected both, or neither where a method weights cached responses alone"
+        )
+    return log_probs, rewards
+
+
+def _mean_over_prompts(
+    weights: Tensor | None, rewards: Tensor | None, log_probs: Tensor, lengths: Tensor | None, name: str
+) -> Tensor:
+    """Weights over the number of prompts and, if given, each response's length; zeros for a stream without weights."""
     if weights is None:
-        return without
+        return log_probs.new_zeros((len(log_probs), 0) if rewards is None else rewards.shape)
     if lengths is not None and (lengths.shape != weights.shape or not bool((lengths > 0).all())):
         raise ValueError(f"{name}: expected lengths of at least 1, in shape {tuple(weights.shape)}, got {lengths}")
     return weights / len(weights) if lengths is None else weights / len(weights) / lengths

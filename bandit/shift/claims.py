@@ -80,11 +80,11 @@ class Views:
 
     def best_rival(self, mode: str) -> str | None:
         """The rival that is best on the selection seeds; None without one, or without CoKL."""
-        chosen, methods = self.scored.chosen, self.scored.table["method"].unique()
-        rivals = [name for name in methods if name not in (*VARIANTS, "base") and (mode, name) in chosen.index]
-        if not rivals or (mode, "cokl") not in chosen.index:
+        overall, methods = self.scored.selection_overall, self.scored.table["method"].unique()
+        rivals = [name for name in methods if name not in (*VARIANTS, "base") and (mode, name) in overall.index]
+        if not rivals or (mode, "cokl") not in overall.index:
             return None
-        return max(rivals, key=lambda rival: float(chosen[mode, rival]))
+        return max(rivals, key=lambda rival: float(overall[mode, rival]))
 
     def over_the_best_rival(self, mode: str) -> _Maybe:
         """CoKL's best Overall minus that of the best rival."""

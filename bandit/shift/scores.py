@@ -44,7 +44,7 @@ class Scored:
     """As `score` gives it."""
     best: pd.DataFrame
     """As `best_coefficients` gives it."""
-    chosen: pd.Series
+    selection_overall: pd.Series
     """Overall at the best coefficient on the selection seeds, by mode and method."""
     main: pd.DataFrame
     """As `main_rows` gives it."""
@@ -68,8 +68,8 @@ class Scored:
             PAPER: final_rows(reported_rows(scored, runs[(runs["beta"] == PAPER_BETA) | unregularized])),
             E3: final_rows(reported_rows(scored, runs[in_e3])),
         }
-        chosen = selection.groupby(["mode", "method"])["overall"].mean()
-        return cls(scored, best, chosen, main, final_rows(reported_rows(scored, runs)), rows)
+        selection_overall = selection.groupby(["mode", "method"])["overall"].mean()
+        return cls(scored, best, selection_overall, main, final_rows(reported_rows(scored, runs)), rows)
 
 
 def score(table: pd.DataFrame) -> pd.DataFrame:

@@ -55,18 +55,16 @@ class Scored:
     """Their last steps, the reference's left out."""
     matched: pd.DataFrame
     """All evaluated steps of each regularizer's matched coefficient."""
+    matched_ends: pd.DataFrame
+    """The last steps of these."""
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> Scored:
         """From the lab's table. Raises InputError for another one."""
         runs = without_diverged_runs(require_sweep(table))
         chosen = pd.DataFrame(matched_coefficients(runs).items(), columns=["method", "beta"])
-        return cls(table, runs, final_rows(runs), chosen.merge(runs, on=["method", "beta"]))
-
-    @property
-    def ends(self) -> pd.DataFrame:
-        """The last steps at the match."""
-        return final_rows(self.matched)
+        matched = chosen.merge(runs, on=["method", "beta"])
+        return cls(table, runs, final_rows(runs), matched, final_rows(matched))
 
 
 def analyse(tables: Tables, config: SweepConfig) -> Analysis:
@@ -172,7 +170,7 @@ def off_the_match(scored: Scored) -> list[bool]:
 
 def _ends_at_the_match(scored: Scored) -> DataFrameGroupBy:
     """The final rows of each method at its matched coefficient, and without regularizer, by (method, beta) in order."""
-    rows = pd.concat([scored.final[scored.final["method"] == "none"], scored.ends])
+    rows = pd.concat([scored.final[scored.final["method"] == "none"], scored.matched_ends])
     return rows.groupby(["method", "beta"], sort=False)
 
 
@@ -232,7 +230,7 @@ def _collapse(scored: Scored) -> Claim:
 
 def _matched(scored: Scored, others: list[str], column: str, name: str, sign: int) -> Claim:
     """Held if every paired difference is sure to be positive, not held if one is sure to be negative."""
-    ends = scored.ends
+    ends = scored.matched_ends
     correctness = ends.groupby("method")["p_correct"].mean()
     final = ends.pivot(index="seed", columns="method", values=column)
     advantages = leads_at_the_match(scored, others, column, sign)
@@ -256,13 +254,8 @@ def _matched(scored: Scored, others: list[str], column: str, name: str, sign: in
 
 def leads_at_the_match(scored: Scored, others: list[str], column: str, sign: int) -> dict[str, pd.Series]:
     """By how much CoKL is better in `column` than each other method at matched correctness, by seed."""
-    final = scored.ends.pivot(index="seed", columns="method", values=column)
+    final = scored.matched_ends.pivot(index="seed", columns="method", values=column)
     return {other: sign * (final["cokl"] - final[other]) for other in others}
-
-
-def coverage_leads(table: pd.DataFrame) -> dict[str, pd.Series]:
-    """Those in coverage of a table that nothing else is asked of."""
-    return leads_in_coverage(Scored.of(table))
 
 
 def leads_in_coverage(scored: Scored) -> dict[str, pd.Series]:
@@ -283,7 +276,7 @@ def lead(scored: Scored) -> str:
 
 def off_cokl_at_the_match(scored: Scored) -> dict[str, float]:
     """How far each other regularizer is from CoKL's correctness at the match; NaN without CoKL."""
-    reached = scored.ends.groupby("method", sort=False)["p_correct"].mean()
+    reached = scored.matched_ends.groupby("method", sort=False)["p_correct"].mean()
     return dict((reached - reached.get("cokl", float("nan"))).abs().drop("cokl", errors="ignore"))
 
 

@@ -7,7 +7,6 @@ the base is judged on the same ones.
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -16,7 +15,7 @@ import pandas as pd
 from bandit.config import changed
 from bandit.engine.runs import resolve_device
 from bandit.lab import Analysis, Lab, Tables
-from bandit.sweep.analysis import coverage_leads, judge, matched_coefficients
+from bandit.sweep.analysis import Scored, claims_of, judge, leads_in_coverage, matched_coefficients
 from bandit.sweep.config import PRESETS as SWEEPS
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import planned_runs, run_sweep, train_planned
@@ -138,8 +137,9 @@ def compare(sweeps: Tables) -> pd.DataFrame:
     lines = []
     for alternative, table in sweeps.items():
         seeds = table["seed"].nunique()
-        lead, half_width = mean_and_half_width(next(iter(coverage_leads(table).values()), pd.Series(dtype=float)))
-        for claim, base in zip(judge(table), at_base, strict=True):
+        scored = Scored.of(table)
+        lead, half_width = mean_and_half_width(next(iter(leads_in_coverage(scored).values()), pd.Series(dtype=float)))
+        for claim, base in zip(claims_of(scored), at_base, strict=True):
             enough = seeds >= MINIMUM_SEEDS and claim.verdict and base.verdict
             verdict, stands = (claim.verdict, claim.verdict == base.verdict) if enough else ("", None)
             said = (base.name, base.statement, base.place)
@@ -157,9 +157,11 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
     stand, judged = int(assumed["stands"].sum()), int(assumed["stands"].notna().sum())
     same_measure = table[~table["alternative"].isin(remeasured)]
     leads = same_measure.drop_duplicates("alternative").sort_values("lead")
-    known = leads.dropna(subset="lead")  # not where no coefficient is at the match
-    pairs = [*zip(known["lead"], known["lead_half_width"], strict=True)] or [(math.nan, math.nan)]
-    ends = " to ".join(with_spread(*pair, 3) for pair in (pairs[0], pairs[-1]))
+    known, without = leads.dropna(subset="lead"), leads.loc[leads["lead"].isna(), "alternative"]
+    ends = [with_spread(*pair, 3) for pair in zip(known["lead"], known["lead_half_width"], strict=True)]
+    led = f"CoKL's lead in coverage is {ends[0]} to {ends[-1]}" if ends else "CoKL has no lead in coverage to compare"
+    if ends and len(without):
+        led += f", and has none to compare under {', '.join(without)}"
     claims = []
     for name, of_claim in table.groupby("name", sort=False):
         statement, place = of_claim[["claim", "where"]].iloc[0]
@@ -192,7 +194,7 @@ def analyse(tables: Tables, config: RobustnessConfig) -> Analysis:
         rows.append((alternative, stands if alternative != BASE else "", lead))
     title = "Every claim under every alternative, at the coefficients next to the match"
     return Analysis(
-        answer=f"{stand} of {judged} verdicts stand; CoKL's lead in coverage is {ends}",
+        answer=f"{stand} of {judged} verdicts stand; {led}",
         seeds=int(table["seeds"].min()),
         claims=claims,
         tables={"robustness": table},

@@ -32,7 +32,7 @@ class Logbook:
         from cokl_cli.report.logbook import NOT_RUN, PAGE, RECORD, RECORDED, listed, records, render
 
         path = self.out / RECORD
-        remedy = "restore it from a copy or take another --out"
+        remedy = "restore it from a copy, or give another --out and all results"
         kept = read_json(path, {str: RECORDED}, remedy) if path.is_file() else {}
         made = records(self.results)
         told = ("scope", "command")

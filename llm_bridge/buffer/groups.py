@@ -433,13 +433,14 @@ def model_folder(model: str | Path, revision: str = "") -> Path:
 def _digest(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
-        state = path.stat()
-        digest.update(f"{path.name} {_content(path.resolve(), state.st_size, state.st_mtime_ns)}\n".encode())
+        found = path.stat()
+        state = found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        digest.update(f"{path.name} {_content(path.resolve(), state)}\n".encode())
     return digest.hexdigest()
 
 
 @functools.cache
-def _content(path: Path, size: int, modified: int) -> str:
-    """Hex SHA-256 of a file, which is gigabytes and read again only where its size or time of modification is new."""
+def _content(path: Path, state: tuple[int, ...]) -> str:
+    """Hex SHA-256 of a file, of gigabytes: read again only where `state`, its inode, size and times, is new."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

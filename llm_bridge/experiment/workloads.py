@@ -126,7 +126,6 @@ WORKLOADS = {
         prompts=Prompts(
             "llm_bridge.experiment.open_questions:write_sets",
             {"trained": "Trained", "held_out": "Held out"},
-            counts_answers=True,
         ),
         coefficients={},
         coefficient=0.01,

@@ -77,7 +77,7 @@ def test_replay_needs_no_fresh_responses(data, prompts, cached):
     found = cokl.loss(None, None, stored, torch.tensor(verdicts), method="replay", beta=BETA)
     found.backward()
     for row, own in zip(existing(stored.grad).tolist(), verdicts, strict=True):
-        assert row == pytest.approx([-BETA * alpha / prompts for alpha in self_normalised(own)], abs=1e-7)
+        assert row == pytest.approx([-BETA * alpha / prompts for alpha in self_normalised(own)], abs=1e-12)
     weights = cokl.weights(None, None, torch.tensor(verdicts), method="replay", beta=BETA)
     assert weights.rollout.shape == (prompts, 0)
     assert float(found.detach()) == pytest.approx(-3.0 * float(weights.reference.sum()), abs=1e-6)
@@ -137,13 +137,14 @@ def test_accumulated_over_parts_of_the_rows_the_gradient_is_the_same():
         ({"beta": math.inf}, "beta: expected a finite coefficient"),
         ({"beta": "0.1"}, "beta: expected a finite coefficient >= 0, got '0.1'"),
         ({"rewards": [[1, 0]]}, "rewards: expected a tensor, got list"),
-        ({"log_probs": None}, "log_probs and rewards: expected both or neither"),
-        ({"rewards": None}, "log_probs and rewards: expected both or neither"),
+        ({"log_probs": None}, "log_probs and rewards: expected both, or neither"),
+        ({"rewards": None}, "log_probs and rewards: expected both, or neither"),
         ({"log_probs": None, "rewards": None}, "log_probs: cokl needs fresh responses"),
         ({"log_probs": None, "rewards": None, "method": "cokl_floor"}, "log_probs: cokl_floor needs fresh responses"),
         (
-            {"log_probs": None, "rewards": None, "cached_rewards": None, "method": "none"},
-            "log_probs: none needs fresh responses",
+            {name: None for name in ("log_probs", "rewards", "cached_log_probs", "cached_rewards")}
+            | {"method": "none"},
+            "log_probs and rewards: expected both, or neither",
         ),
         ({"cached_rewards": None}, "cached_rewards: cokl weights cached responses"),
         ({"method": "reverse_kl"}, "reference_log_probs"),
@@ -156,6 +157,15 @@ def test_accumulated_over_parts_of_the_rows_the_gradient_is_the_same():
             "lengths: expected lengths of at",
         ),
         ({"lengths": torch.tensor([[1, 1]])}, "lengths and cached_lengths: expected both or neither"),
+        (
+            {"lengths": torch.tensor([[1, 1]]), "method": "replay"},
+            "lengths and cached_lengths: expected both or neither",
+        ),
+        ({"cached_lengths": torch.tensor([[1]])}, "lengths and cached_lengths: expected both or neither"),
+        (
+            {"log_probs": None, "rewards": None, "method": "replay", "behavior_log_probs": torch.tensor([[-1.0]])},
+            "behavior_log_probs: expected shape",
+        ),
         ({"cached_log_probs": torch.tensor([[3.0]])}, "at most 0"),
         ({"cached_log_probs": torch.tensor([[-math.inf]])}, "finite log-likelihoods"),
     ],

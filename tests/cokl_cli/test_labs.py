@@ -59,6 +59,13 @@ LAB = Lab("Squares", "Square a few numbers. Resumes.", {"paper": Squares(), "qui
           {"squares": ["the_square"]}, train, analyse, lambda analysis: {})  # fmt: skip
 
 
+def test_two_claims_of_one_name_are_a_defect_of_the_lab():
+    """The logbook knows them by their names."""
+    made = analyse({"squares": pd.DataFrame({"the_square": [0]})}, Squares())
+    with pytest.raises(ValueError, match="expected a name for each, got 'grow' for two"):
+        dataclasses.replace(made, claims=[*made.claims, *made.claims])
+
+
 def enter(monkeypatch, name: str, lab: object) -> None:
     """As an installed package's entry point does."""
     entry = SimpleNamespace(name=name, load=lambda: lab)

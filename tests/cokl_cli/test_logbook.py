@@ -155,7 +155,9 @@ def test_a_record_without_names_is_one_line_and_stays(results, tmp_path, capsys)
     (tmp_path / logbook.RECORD).write_text(json.dumps(book))
     capsys.readouterr()
     line = refusal(capsys, "logbook", str(results / "four"), "--out", str(tmp_path))
-    assert line.endswith("is damaged (one of claims lacks 'name'); restore it from a copy or take another --out")
+    assert line.endswith(
+        "is damaged (one of claims lacks 'name'); restore it from a copy, or give another --out and all results"
+    )
     assert json.loads((tmp_path / logbook.RECORD).read_text()) == book
 
 

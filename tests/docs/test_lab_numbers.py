@@ -81,7 +81,7 @@ def test_readme_says_what_cokl_gains_and_loses_in_the_simulator():
     four = re.findall(r"\| at [^|]* \| (0\.\d+) ± ", FINDINGS.partition("plasticity, narrowed-2 |")[2])[:4]
     least, _, most, highest = sorted(100 * float(number) for number in four)
     assert f"{highest:.1f}" == mean
-    assert f"entropy bonus, and {least:.1f} to {most:.1f} points when measured in three other ways" in README
+    assert f"entropy bonus, and {least:.1f} to {most:.1f} points when [measured in three other ways]" in README
     assert f"mean reward is {mean} ± {half_width} points higher after CoKL than after the entropy bonus" in README
     raw = [
         at(table, mode="sampled", method="reverse_kl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100

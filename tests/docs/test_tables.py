@@ -91,23 +91,32 @@ def test_every_seed_and_both_runs_of_smollm2():
     assert f"{told} to {cokl.max():.0f} %" in words
 
 
-def test_what_more_prompts_keep_on_seed_1():
-    of_base = RUNS.query("seed == 1 and reference == 2 and beta == 0.01").to_dict("records")
-    runs = {(run["method"], run["kl_groups"]): run for run in of_base}
-    few, many, replay = runs["cokl", 4], runs["cokl", 16], runs["correct_forward_kl", 2]
-    words = one_line(FINDINGS)
-    kept = (
-        f"it keeps {many['known']:.1f} % of the known sums there, and with 2 only {few['known']:.1f} %. Replay at the"
-    )
-    assert f"{kept} same coefficient keeps {replay['known']:.1f} % with 2 prompts" in words
+def test_what_more_prompts_keep_on_seeds_1_and_2():
+    of_base = RUNS.query("seed in (1, 2) and reference == 2 and beta == 0.01").to_dict("records")
+    runs = {(run["seed"], run["method"], run["kl_groups"]): run for run in of_base}
+    few, many, replay = runs[1, "cokl", 4], runs[1, "cokl", 16], runs[1, "correct_forward_kl", 2]
+    words, readme = one_line(FINDINGS), one_line(README)
+    kept = f"it keeps {many['known']:.1f} % of the known sums on seed 1, where it kept {few['known']:.1f} % with 2"
+    assert f"{kept}, and replay, with 2 and at the same coefficient, {replay['known']:.1f} %." in words
+    many_2, replay_2 = runs[2, "cokl", 16], runs[2, "correct_forward_kl", 2]
+    told = f"On seed 2 it keeps {many_2['known']:.1f} % with 8, and replay {replay_2['known']:.1f} % with 2."
+    (other_base,) = RUNS.query("seed == 2 and reference == 1 and method == 'cokl'")["known"]
+    assert f"{told} There CoKL with 2 was not run from this base; from" in words
+    assert (2, "cokl", 4) not in runs
+    assert f"seed 2's other one it kept {other_base:.1f} %." in words
+    assert f"CoKL with 8 prompts is {replay_2['known'] - many_2['known']:.1f} points behind replay with 2, and" in words
+    full = [runs[2, name, 4]["known"] for name in ("forward_kl", "reverse_kl")]
+    assert min(full) > replay_2["known"]  # "further behind both full KLs"
+    assert f"only {100 * many_2['zero_correct']:.1f} % of its fresh groups had no right answer" in words
+    both = "CoKL kept {:.1f} and {:.1f} % of the known sums, replay {:.1f} and {:.1f} %."
+    assert both.format(*(run["known"] for run in (many, many_2, replay, replay_2))) in readme
+    assert f"With 2 prompts CoKL had kept {few['known']:.1f} % on the first of these seeds." in readme
     without = [f"{100 * run['zero_correct']:.1f}" for run in (few, many)]
     assert (
         "With 2 prompts {} % of fresh groups had no right answer, in the mean over steps, with 8 {} %".format(*without)
         in words
     )
     assert f"reward is {few['chat_val'] - many['chat_val']:.1f} points lower" in words
-    told = f"kept {many['known']:.1f} % of the known sums instead of {few['known']:.1f} %; replay, with 2, kept"
-    assert f"run again with 8. It then {told} {replay['known']:.1f} %." in one_line(README)
     (first,) = RUNS.query("seed == 1 and reference == 1 and method == 'cokl'").to_dict("records")
     for column in ("known", "unknown", "chat_val", "distinct"):  # "equal in every score"
         assert few[column] == pytest.approx(first[column], abs=6e-5)  # of four decimals

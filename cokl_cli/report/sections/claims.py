@@ -12,17 +12,17 @@ from cokl_cli.report.html import Section, text
 from cokl_cli.report.logbook import UNJUDGED
 from cokl_cli.report.results import sources
 
-Judged = tuple[str, Claim, Path]
+ShownClaim = tuple[str, Claim, Path]
 """The kind of results by its name, the claim, and the folder of its results."""
 
 
-def every_claim(shown: Mapping[str, Path]) -> list[Judged]:
+def every_claim(shown: Mapping[str, Path]) -> list[ShownClaim]:
     """Every claim that the results allow to be judged."""
     known = sources()
     return [(name, claim, at) for name, at in shown.items() for claim in known[name].claims(at)]
 
 
-def section(rows: Sequence[Judged], page: Path) -> Section:
+def section(rows: Sequence[ShownClaim], page: Path) -> Section:
     """Claims to search through."""
     known = sources()
     verdicts = Counter(claim.verdict or UNJUDGED for _, claim, _ in rows)

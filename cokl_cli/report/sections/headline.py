@@ -13,7 +13,7 @@ from bandit.sweep.figures import schematic
 from cokl.support.files import read_json
 from cokl_cli.report.html import Section, picture, table, text
 from cokl_cli.report.results import sources
-from cokl_cli.report.sections.claims import Judged
+from cokl_cli.report.sections.claims import ShownClaim
 
 _LOSS = (
     r"\mathcal{L}_{\mathrm{CoKL}} = D_{\mathrm{KL}}(\pi_{\mathrm{ref}}^{+} \Vert \pi^{+}),",
@@ -22,7 +22,7 @@ _LOSS = (
 )
 
 
-def section(shown: Mapping[str, Path], judged: Sequence[Judged], answers: Mapping[str, str]) -> Section:
+def section(shown: Mapping[str, Path], judged: Sequence[ShownClaim], answers: Mapping[str, str]) -> Section:
     """The answer of each experiment, by its name, then a row for each."""
     links = {name: f'<a href="#{source.anchor}">{text(source.title)}</a>' for name, source in sources().items()}
     told = "".join(f"<li>{links[name]}: <strong>{text(answer)}</strong></li>" for name, answer in answers.items())
@@ -44,7 +44,7 @@ show.</p>
     return Section("cokl", "What CoKL is", body)
 
 
-def _runs(shown: Mapping[str, Path], judged: Sequence[Judged]) -> pd.DataFrame:
+def _runs(shown: Mapping[str, Path], judged: Sequence[ShownClaim]) -> pd.DataFrame:
     """What was run, by which code and when, and how many of its claims are held, as the terminal counts them."""
     rows = []
     for name, folder in shown.items():

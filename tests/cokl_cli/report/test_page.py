@@ -15,7 +15,7 @@ from cokl_cli.report import page
 from cokl_cli.report.html import table
 from cokl_cli.report.results import finished, sources
 from cokl_cli.report.sections import claims, headline
-from cokl_cli.report.sections.claims import Judged
+from cokl_cli.report.sections.claims import ShownClaim
 from tests.bandit.shift.tables import shift_table
 from tests.cokl_cli.report.conftest import questions_asked
 
@@ -99,7 +99,7 @@ def test_a_tables_best_cells_are_those_that_are_said_to_be():
 
 def test_verdicts_are_counted():
     verdicts: list[Verdict | None] = ["held", "held", "not held", None]
-    rows: list[Judged] = [
+    rows: list[ShownClaim] = [
         ("sweep", Claim("", "", "paper", "", Evidence("", ""), verdict), Path()) for verdict in verdicts
     ]
     options = re.findall(r"<option [^>]*>(.*?)</option>", claims.section(rows, Path("report.html")).body)
@@ -111,7 +111,7 @@ def test_each_result_has_its_own_claims():
         "sweep": ["held", "not held", "undecided", "depends", None],
         "shift": ["not held"],
     }
-    judged: list[Judged] = [
+    judged: list[ShownClaim] = [
         (name, Claim("", "", "paper", "", Evidence("", ""), verdict), Path(name))
         for name in verdicts
         for verdict in verdicts[name]
