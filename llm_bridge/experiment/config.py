@@ -13,6 +13,7 @@ from cokl.names import canonical
 from cokl.support.assumptions import assumption
 from cokl.support.options import SOME, Bound, Names, Settings, above, require
 from llm_bridge.experiment.workloads import (
+    AVERAGES,
     CHAT,
     DEFAULT,
     DISTINCT,
@@ -20,6 +21,7 @@ from llm_bridge.experiment.workloads import (
     OWN_PROMPTS,
     PAPER,
     PAPERS_PROMPTS,
+    RUN,
     SHARE,
     WORKLOADS,
     Workload,
@@ -50,7 +52,7 @@ REVISIONS = {
 
 PositiveInt = Annotated[int, above(0)]
 PositiveFloat = Annotated[float, above(0)]
-_OTHER_COLUMNS = CHAT, DISTINCT, SHARE
+_OTHER_COLUMNS = CHAT, DISTINCT, SHARE, *RUN, *AVERAGES
 _NO_OTHER_COLUMN = Bound(
     lambda name: name not in _OTHER_COLUMNS, f"none of {', '.join(_OTHER_COLUMNS)}, for tables have these beside", True
 )

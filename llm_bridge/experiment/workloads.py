@@ -15,6 +15,10 @@ CANDIDATES = "candidates"
 CHAT, DISTINCT, SHARE = "chat_val", "distinct", "share"
 """Columns of score tables that are no set of `math_sets`: the chat set, different right answers, and the gradient's
 share."""
+RUN = ("model", "method", "beta", "main")
+"""Their columns that say of which run a row is."""
+AVERAGES = ("math_avg", "overall")
+"""Those that `llm_bridge.report.normalize` adds."""
 
 
 @dataclass(frozen=True)

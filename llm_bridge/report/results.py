@@ -10,11 +10,10 @@ import pandas as pd
 
 from cokl.support.errors import InputError
 from cokl.support.files import write_atomically
-from llm_bridge.experiment.workloads import CHAT, DISTINCT, SHARE
+from llm_bridge.experiment.workloads import CHAT, DISTINCT, RUN, SHARE
 
 GRPO = "grpo"
 """The method name of the chat stage without a regularizer."""
-_SETTING = ("model", "method", "beta", "main")
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Results:
     @property
     def math_columns(self) -> tuple[str, ...]:
         """Which columns of `scores` are math benchmarks: those that are nothing else."""
-        return tuple(str(name) for name in self.scores if name not in (*_SETTING, CHAT, DISTINCT, SHARE))
+        return tuple(str(name) for name in self.scores if name not in (*RUN, CHAT, DISTINCT, SHARE))
 
 
 def read_results(folder: Path) -> Results:
@@ -53,7 +52,7 @@ def read_results(folder: Path) -> Results:
         read = {name: pd.read_csv(file) if file.exists() else pd.DataFrame() for name, file in files.items()}
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} holds a file that is no CSV table: {' '.join(str(error).split())[:120]}") from error
-    if lacking := [name for name in _SETTING if name not in read["scores"]]:
+    if lacking := [name for name in RUN if name not in read["scores"]]:
         raise InputError(f"{folder / 'scores.csv'}: no column {lacking[0]!r}; make it anew with `cokl llm report`")
     return Results(**read)
 

@@ -140,9 +140,12 @@ def test_a_workloads_entry_says_what_its_jobs_have(tmp_path, monkeypatch):
     assert f"+llm.val_files=['{tmp_path}/data/easy.parquet','{tmp_path}/data/chat_val.parquet']" in evaluated
 
 
-@pytest.mark.parametrize("name", ["chat_val", "distinct", "share"])
+@pytest.mark.parametrize("name", ["chat_val", "distinct", "share", "model", "beta", "main", "math_avg", "overall"])
 def test_a_set_has_no_name_that_its_column_would_be_lost_under(name):
-    with pytest.raises(InputError, match="math_sets: expected none of chat_val, distinct, share"):
+    with pytest.raises(
+        InputError,
+        match="math_sets: expected none of chat_val, distinct, share, model, method, beta, main, math_avg, overall",
+    ):
         dataclasses.replace(configurations.PRESETS["smollm2"], math_sets=("known", name))
 
 
