@@ -313,7 +313,7 @@ class CoKLTrainer(PPOTrainerSync):
         """
         added, others = ([place for place, flag in enumerate(step.added) if flag == kind] for kind in (True, False))
         if not added:
-            return step.moved(step.old_log_probs)
+            return _moved(step, step.old_log_probs)
         asked = [*added, *others[: -len(added) % row_multiple(self.config)]]
         chosen = step.batch.select_keys([step.batch.keys[place] for place in asked])
         temperature = self.config.actor_rollout_ref.rollout.temperature
@@ -328,7 +328,7 @@ class CoKLTrainer(PPOTrainerSync):
         log_probs = list(step.old_log_probs)
         for place, row in zip(added, now, strict=False):
             log_probs[place] = row
-        return step.moved(log_probs)
+        return _moved(step, log_probs)
 
     def _weights(self, step: Step) -> Tensor:
         """(R,): on the rows' log-likelihoods."""
@@ -362,3 +362,13 @@ class CoKLTrainer(PPOTrainerSync):
         super()._load_checkpoint()
         if folder := resumed(self.config):
             self.order.resume(folder)
+
+
+def _moved(step: Step, log_probs: list[Tensor]) -> Step:
+    """The step after the policy has moved: weights are of the new one, and ratios those to the one that sampled.
+
+    log_probs: as `Step.old_log_probs`, with those of the added rows under the current policy.
+    """
+    now = row_sums(log_probs, step.masks)
+    rows = replace(step.rows, log_probs=now, behavior_log_probs=step.rows.log_probs)
+    return replace(step, rows=rows, old_log_probs=log_probs)

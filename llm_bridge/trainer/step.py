@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -42,18 +42,6 @@ class Step:
         batch = self.batch.select_keys(self.batch.keys[here])
         columns = self.masks[here], self.old_log_probs[here], self.added[here], self.sequences[here]
         return Step(batch, part, *columns)
-
-    def moved(self, log_probs: list[Tensor]) -> Step:
-        """The step after the policy has moved: weights are of the new one, and ratios those to the one that sampled.
-
-        log_probs: as `old_log_probs`, with those of the added rows under the current policy.
-        """
-        now = row_sums(log_probs, self.masks)
-        return replace(
-            self,
-            rows=replace(self.rows, log_probs=now, behavior_log_probs=self.rows.log_probs),
-            old_log_probs=log_probs,
-        )
 
 
 def row_sums(rows: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:

@@ -295,7 +295,7 @@ def test_every_mini_batch_is_a_step_of_its_own_groups(step, count):
 
 def gamma_of_the_sampling_policy(patch):
     """Before the second optimizer step, the log-probabilities of the added rows are still those of the first."""
-    patch.setattr(core.CoKLTrainer, "_under_current_policy", lambda self, step: step.moved(step.old_log_probs))
+    patch.setattr(core.CoKLTrainer, "_under_current_policy", lambda self, step: core._moved(step, step.old_log_probs))
 
 
 def test_stale_weights_are_seen(step, monkeypatch):
