@@ -89,8 +89,8 @@ llm-test: $(LLM_SETUP)  ## the tests that need VeRL and vLLM, and start no run; 
 		--ignore tests/llm_bridge/rewards/test_verifier.py --ignore tests/llm_bridge/open_questions
 
 runs-test: $(LLM_SETUP)  ## what trains with real VeRL, one run at a time: the experiment, docs/how-to/{verl,diversity}.md as printed
-	# Two at once would give their weight updates one socket.
-	LLM_TESTS=1 $(RUNS_ALONE) $(LLM_BIN)/python -m pytest tests/llm_bridge -m runs
+	# Two at once would give their weight updates one socket. Ray's workers would give way to all that runs beside them.
+	LLM_TESTS=1 RAY_worker_niceness=0 $(RUNS_ALONE) $(LLM_BIN)/python -m pytest tests/llm_bridge -m runs
 
 verl-test:  ## the bridge's trainers under another VeRL; VERL is what pip is told
 	$(call environment,.venv-verl)
