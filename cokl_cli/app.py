@@ -170,7 +170,7 @@ def _refuse(arguments: list[str], event: errors.ParseErrorEvent) -> NoReturn:
 
 
 def _listed(asked: list[str]) -> list[str]:
-    """The commands and options that a help lists."""
+    """The commands and options that a help lists, the one place where the parser tells them."""
     shown = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(shown):
         application(asked).cli(prog="cokl", args=asked, config=_STYLE)
