@@ -93,7 +93,7 @@ def analyse(tables: Tables, config: SweepConfig) -> Analysis:
     return Analysis(
         answer=lead(scored),
         seeds=seeds,
-        claims=claims_of(scored),
+        claims=judge(scored),
         tables={"matched": matched},
         captions={"matched": f"{title}."},
         titles={"matched": title},
@@ -174,12 +174,7 @@ def _ends_at_the_match(scored: Scored) -> DataFrameGroupBy:
     return rows.groupby(["method", "beta"], sort=False)
 
 
-def judge(table: pd.DataFrame) -> list[Claim]:
-    """The claims of a table that nothing else is asked of."""
-    return claims_of(Scored.of(table))
-
-
-def claims_of(scored: Scored) -> list[Claim]:
+def judge(scored: Scored) -> list[Claim]:
     """Every claim that the sweep's methods allow to be judged: most need CoKL and another regularizer, those at the
     match one near CoKL's correctness. Coefficients of which some seed diverged take no part.
     """

@@ -15,7 +15,7 @@ import pandas as pd
 from bandit.config import changed
 from bandit.engine.runs import resolve_device
 from bandit.lab import Analysis, Lab, Tables
-from bandit.sweep.analysis import Scored, claims_of, judge, leads_in_coverage, matched_coefficients
+from bandit.sweep.analysis import Scored, judge, leads_in_coverage, matched_coefficients
 from bandit.sweep.config import PRESETS as SWEEPS
 from bandit.sweep.config import SweepConfig
 from bandit.sweep.train import planned_runs, run_sweep, train_planned
@@ -133,13 +133,13 @@ def compare(sweeps: Tables) -> pd.DataFrame:
 
     name, claim and where are the base's: under another number of draws a claim's name has another k.
     """
-    at_base = judge(sweeps[BASE])
     lines = []
-    for alternative, table in sweeps.items():
-        seeds = table["seed"].nunique()
-        scored = Scored.of(table)
+    scores = {alternative: Scored.of(table) for alternative, table in sweeps.items()}
+    at_base = judge(scores[BASE])
+    for alternative, scored in scores.items():
+        seeds = scored.table["seed"].nunique()
         lead, half_width = mean_and_half_width(next(iter(leads_in_coverage(scored).values()), pd.Series(dtype=float)))
-        for claim, base in zip(claims_of(scored), at_base, strict=True):
+        for claim, base in zip(judge(scored), at_base, strict=True):
             enough = seeds >= MINIMUM_SEEDS and claim.verdict and base.verdict
             verdict, stands = (claim.verdict, claim.verdict == base.verdict) if enough else ("", None)
             said = (base.name, base.statement, base.place)

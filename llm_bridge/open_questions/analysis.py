@@ -70,9 +70,8 @@ def _require_cells(rows: pd.DataFrame, needed: Sequence[str], path: Path) -> Non
     for name in needed:
         column, expected = rows[name], "a finite number"
         if name not in ("method", "held_out") and column.dtype.kind not in "if":
-            rows[name] = pd.to_numeric(
-                column.astype(str), errors="coerce"
-            )  # as text: pandas keeps any integer's length
+            # as text, since pandas keeps integers of any length
+            rows[name] = pd.to_numeric(column.astype(str), errors="coerce")
         match name:
             case "method":
                 good, expected = column.notna(), "a method"

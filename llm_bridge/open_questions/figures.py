@@ -13,7 +13,7 @@ from llm_bridge.open_questions.analysis import ranked
 
 LABELS = {"base": "Before", "none": "Plain RL"}
 """Of runs; a method's own label otherwise."""
-AFTER = {"base": "Before", "none": "After plain RL"}
+AFTER = {**LABELS, "none": "After plain RL"}
 """Of the conditions in a picture of answers; after a method's label otherwise."""
 SHOWN = 9
 """Bars with a name of their own."""

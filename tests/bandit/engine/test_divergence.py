@@ -152,7 +152,8 @@ def marked(tiny) -> tuple[pd.DataFrame, pd.DataFrame]:
 def test_summaries_leave_the_coefficient_out_and_say_so(marked):
     table, broken = marked
     without = table[~((table["method"] == "cokl") & (table["beta"] == 0.1))]
-    assert judge(broken) == judge(without) != judge(table)
+    judged = [judge(Scored.of(one)) for one in (broken, without, table)]
+    assert judged[0] == judged[1] != judged[2]
     text, _ = page_and_screen(analyse({"sweep": broken}, SweepConfig()))
     assert "1 of 10 runs diverged (cokl at beta 0.1, seed 1, at step 13)" in text
     assert "nan" not in text.lower()

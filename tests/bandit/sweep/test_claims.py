@@ -18,7 +18,7 @@ def shown(table: pd.DataFrame) -> tuple[str, str]:
 
 def named(table: pd.DataFrame, name: str) -> Claim:
     """The claim of this name, of which there is one."""
-    (claim,) = [claim for claim in analysis.judge(table) if claim.name == name]
+    (claim,) = [claim for claim in analysis.judge(analysis.Scored.of(table)) if claim.name == name]
     return claim
 
 
@@ -28,7 +28,7 @@ def changed(method: str, beta: float, point: tuple[float, float, float]) -> dict
 
 
 def test_all_claims_hold_on_data_that_supports_them():
-    verdicts = analysis.judge(sweep_table(GOOD))
+    verdicts = analysis.judge(analysis.Scored.of(sweep_table(GOOD)))
     assert len({claim.name for claim in verdicts}) == len(verdicts) == 8
     assert all((claim.origin == "beyond") == ("beyond" in claim.place) for claim in verdicts)
     assert all(claim.verdict == "held" for claim in verdicts)
@@ -72,7 +72,7 @@ def test_a_frontier_crossed_in_kl_is_named_with_the_lowest_there():
 
 def test_a_sweep_without_cokl_is_judged_as_far_as_it_goes():
     table = sweep_table({"none": GOOD["none"], "forward_kl": GOOD["forward_kl"]})
-    (claim,) = analysis.judge(table)
+    (claim,) = analysis.judge(analysis.Scored.of(table))
     assert claim.name == "collapse"
     assert "sweep CoKL and another regularizer" in " ".join(shown(table)[1].split())
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bandit.config import EnvironmentConfig, TrainingConfig
-from bandit.sweep.analysis import judge
+from bandit.sweep.analysis import Scored, judge
 from bandit.sweep.config import PRESETS as SWEEPS
 from bandit.sweep.robustness import ALTERNATIVES, BASE, PRESETS, RobustnessConfig, _near_the_match, analyse, compare
 from cokl.support.errors import InputError
@@ -58,7 +58,7 @@ def test_a_fragile_verdict_is_found_and_only_that():
     expected = [
         (base.name, f"Under every alternative assumption the same verdict: {base.statement}",
          "not held" if base.name in of_coverage else "held")
-        for base in judge(table(0.6))
+        for base in judge(Scored.of(table(0.6)))
     ]  # fmt: skip
     assert [(claim.name, claim.statement, claim.verdict) for claim in judged] == expected
 
@@ -66,7 +66,7 @@ def test_a_fragile_verdict_is_found_and_only_that():
 def test_claims_are_told_apart_by_name_whatever_their_words():
     rows = compared(scale=0.3, draws=0.6).assign(claim="S", where="W")
     judged = analyse({"robustness": rows}, QUICK).claims
-    assert [claim.name for claim in judged] == [claim.name for claim in judge(table(0.6))]
+    assert [claim.name for claim in judged] == [claim.name for claim in judge(Scored.of(table(0.6)))]
 
 
 def test_an_alternative_without_a_match_has_no_lead():

@@ -9,7 +9,7 @@ import math
 
 import pandas as pd
 
-from bandit.sweep.analysis import analyse, judge, matched_coefficients
+from bandit.sweep.analysis import Scored, analyse, judge, matched_coefficients
 from bandit.sweep.config import SweepConfig
 from tests.bandit.same import page_and_screen
 
@@ -53,7 +53,7 @@ def table() -> pd.DataFrame:
 
 def test_every_claim_is_judged_on_its_own_rows():
     assert matched_coefficients(table()) == {"entropy": 0.02, "forward_kl": 0.03, "cokl": 0.1}
-    found = [(claim.primary.text, claim.verdict) for claim in judge(table())]
+    found = [(claim.primary.text, claim.verdict) for claim in judge(Scored.of(table()))]
     assert found == [
         ("correctness 0.9800 ± 0.0026, coverage 0.1000 ± 0.0052 (95% intervals)", "held"),
         (
@@ -90,7 +90,7 @@ def test_every_claim_is_judged_on_its_own_rows():
 def test_a_method_far_from_cokls_correctness_is_no_rival_at_the_match():
     """Entropy at 0.2 alone has a correctness of 0.80 and more coverage than CoKL's 0.50; then forward KL as well."""
     far = table().query("method != 'entropy' or beta == 0.2")
-    claims = judge(far)
+    claims = judge(Scored.of(far))
     assert claims[3].primary.text.startswith("CoKL 0.500; next Forward KL 0.200; higher by 0.300")
     assert claims[3].verdict == "held"
     text, _ = page_and_screen(analyse({"sweep": far}, SweepConfig()))
@@ -98,7 +98,7 @@ def test_a_method_far_from_cokls_correctness_is_no_rival_at_the_match():
     lost = table().query("method != 'forward_kl' or beta == 0.3")  # it diverged, which is not to be far
     assert "Not comparable" not in page_and_screen(analyse({"sweep": lost}, SweepConfig()))[0]
     alone = far.query("method != 'forward_kl'")
-    assert [claim.verdict for claim in judge(alone)[3:]] == [None] * 5
+    assert [claim.verdict for claim in judge(Scored.of(alone))[3:]] == [None] * 5
     assert "There is nothing to compare" in analyse({"sweep": alone}, SweepConfig()).answer
 
 
