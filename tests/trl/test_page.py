@@ -63,12 +63,13 @@ def test_the_pages_scripts_fill_a_buffer_and_train_with_it(scripts, tmp_path, ca
     assert all(loss > 0 for loss in losses)  # a negative log-likelihood
 
 
-def test_the_four_changes_for_many_different_right_answers(scripts, tmp_path, capsys):
+def test_the_changes_for_many_different_right_answers(scripts, tmp_path, capsys):
     section = TEXT.partition("### Many different right answers")[2].partition("## 4.")[0]
-    one, two, three, four = re.findall(r"^\d\. (.*)$", section, re.MULTILINE)
+    one, two, three, four, five = re.findall(r"^\d\. (.*)$", section, re.MULTILINE)
     (more_answers,) = re.findall(r"`(GRPOConfig\(.*?\))`", two)
     method, beta, prompts = re.findall(r"`(cokl_(?:method|beta|prompts)=[^`]*)`", three)
     (cached,) = re.findall(r"`(cokl_cached_per_prompt=\d+)`", four)
+    (diverse,) = re.findall(r"`(f\"\{OUT\}/.*?\")`", five)
     assert "new_task.jsonl" in one
     changes = {
         "fill": [
@@ -80,6 +81,7 @@ def test_the_four_changes_for_many_different_right_answers(scripts, tmp_path, ca
             ("buffer.parquet", "own.parquet"),
             ('cokl_method="replay"', method),
             ("cokl_beta=0.003", f"{beta}, {prompts}, {cached}"),
+            ('f"{OUT}/replay"', diverse),
         ],
     }
     for name, of_script in changes.items():
