@@ -98,29 +98,30 @@ def test_what_more_prompts_keep_on_seeds_1_and_2():
     words, readme = one_line(FINDINGS), one_line(README)
     kept = f"it keeps {many['known']:.1f} % of the known sums on seed 1, where it kept {few['known']:.1f} % with 2"
     assert f"{kept}, and replay, with 2 and at the same coefficient, {replay['known']:.1f} %." in words
-    many_2, replay_2 = runs[2, "cokl", 16], runs[2, "correct_forward_kl", 2]
-    told = f"On seed 2 it keeps {many_2['known']:.1f} % with 8, and replay {replay_2['known']:.1f} % with 2."
-    (other_base,) = RUNS.query("seed == 2 and reference == 1 and method == 'cokl'")["known"]
-    assert f"{told} There CoKL with 2 was not run from this base; from" in words
-    assert (2, "cokl", 4) not in runs
-    assert f"seed 2's other one it kept {other_base:.1f} %." in words
-    assert f"CoKL with 8 prompts is {replay_2['known'] - many_2['known']:.1f} points behind replay with 2, and" in words
+    few_2, many_2, replay_2 = runs[2, "cokl", 4], runs[2, "cokl", 16], runs[2, "correct_forward_kl", 2]
+    kept = f"On seed 2 it keeps {many_2['known']:.1f} % with 8, where it kept {few_2['known']:.1f} % with 2"
+    assert f"{kept}, and replay, with 2, {replay_2['known']:.1f} %." in words
+    gained, lacking = many_2["known"] - few_2["known"], replay_2["known"] - many_2["known"]
+    told = f"CoKL with 8 prompts is {gained:.1f} points above CoKL with 2, still {lacking:.1f} behind replay with 2"
+    assert f"{told}, and further behind both full KLs" in words
     full = [runs[2, name, 4]["known"] for name in ("forward_kl", "reverse_kl")]
     assert min(full) > replay_2["known"]  # "further behind both full KLs"
     assert f"only {100 * many_2['zero_correct']:.1f} % of its fresh groups had no right answer" in words
     both = "CoKL kept {:.1f} and {:.1f} % of the known sums, replay {:.1f} and {:.1f} %."
     assert both.format(*(run["known"] for run in (many, many_2, replay, replay_2))) in readme
-    assert f"With 2 prompts CoKL had kept {few['known']:.1f} % on the first of these seeds." in readme
+    assert f"With 2 prompts CoKL had kept {few['known']:.1f} and {few_2['known']:.1f} %." in readme
     without = [f"{100 * run['zero_correct']:.1f}" for run in (few, many)]
     assert (
         "With 2 prompts {} % of fresh groups had no right answer, in the mean over steps, with 8 {} %".format(*without)
         in words
     )
     assert f"reward is {few['chat_val'] - many['chat_val']:.1f} points lower" in words
-    (first,) = RUNS.query("seed == 1 and reference == 1 and method == 'cokl'").to_dict("records")
-    for column in ("known", "unknown", "chat_val", "distinct"):  # "equal in every score"
-        assert few[column] == pytest.approx(first[column], abs=6e-5)  # of four decimals
-    assert "The run with 4 groups is the first one's again, equal in every score." in words
+    for seed, again in ((1, few), (2, few_2)):  # scores have four decimals
+        (first,) = RUNS.query("seed == @seed and reference == 1 and method == 'cokl'").to_dict("records")
+        for column in ("known", "unknown", "distinct"):
+            assert again[column] == pytest.approx(first[column], abs=6e-5)
+        assert again["chat_val"] == pytest.approx(first["chat_val"], abs=0.0009 if seed == 2 else 6e-5)
+    assert "the run with 4 groups is the first one's again, equal in every score but for small talk's reward" in words
     known = RUNS.query("main == 1").pivot(index="seed", columns="method", values="known")
     assert known["cokl"].idxmin() == 1  # CoKL's worst
 
