@@ -9,25 +9,21 @@ change of the slope between two numbers that round to the same printed digits, a
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, DecimalException
+from decimal import Decimal, DecimalException
 from fractions import Fraction
 from math import isqrt
 from typing import Any, NamedTuple
 
 import flint
-import numpy as np
-import torch
-from scipy.optimize import brentq
 
 from cokl import regularizers
-from cokl.policy import CorrectSet, Policy
 from cokl.support.errors import InputError, told_of_users_code
 from theory import formulas
+from theory.digits import certified_decimal, mass_gap_and_excess, rounded
 from theory.formulas import Formula
+from theory.optimum_search import searched
 from theory.provers.arithmetic import Interval, Intervals
 
 LARGEST_EXPONENT = 10_000  # q, beta and correct_fraction are between 1e-10000 and 1e10000
@@ -132,15 +128,15 @@ def population_optimum(
     problem = PROBLEMS.get(method)
 
     def report(numbers: tuple[str, str, str], certified: bool, why: str) -> PopulationOptimum:
-        return PopulationOptimum(method, _rounded(exact_q, 15), _rounded(exact_beta, 15), *numbers, certified, why)
+        return PopulationOptimum(method, rounded(exact_q, 15), rounded(exact_beta, 15), *numbers, certified, why)
 
     if problem is None:
         with told_of_users_code(method, "value with 8 actions, among which an optimum is searched"):
-            mass, how = _searched(regularizer, exact_q, exact_beta)
+            mass, how = searched(regularizer, exact_q, exact_beta)
         why = f"{how}; no closed form is registered in theory.optima"
-        return report(_exact(mass, exact_q, min(digits, 8)), False, why)
+        return report(mass_gap_and_excess(mass, exact_q, min(digits, 8)), False, why)
     if isinstance(problem, Boundary):
-        return report(_exact(Fraction(problem.mass), exact_q, digits), problem.mass == 1, problem.why)
+        return report(mass_gap_and_excess(Fraction(problem.mass), exact_q, digits), problem.mass == 1, problem.why)
     anchor = exact_q
     if method == "entropy":
         if fraction is None:
@@ -149,7 +145,7 @@ def population_optimum(
     rational = _rational_optimum(exact_q, exact_beta) if method == "forward_kl" else None
     if rational is not None:
         why = f"the slope vanishes at this rational number, in exact arithmetic; {problem.why}"
-        return report(_exact(rational, exact_q, digits), True, why)
+        return report(mass_gap_and_excess(rational, exact_q, digits), True, why)
     numbers, bits = _certified_digits(problem, anchor, exact_beta, exact_q, digits)
     why = (
         "the slope changes sign from + to - between two numbers that round to these digits, in interval arithmetic of "
@@ -229,125 +225,9 @@ def _digits_at(
         if upwards
         else (1 - bracket, bracket, _interval(1 - q) - bracket)
     )
-    mass, rest, above = (_certified_decimal(value, digits) for value in brackets)
+    mass, rest, above = (certified_decimal(value, digits) for value in brackets)
     return None if mass is None or rest is None or above is None else (mass, rest, above)
 
 
 def _interval(number: Fraction) -> Interval:
     return Interval.of(flint.arb(flint.fmpq(number.numerator, number.denominator)))
-
-
-def _certified_decimal(value: Interval, digits: int) -> str | None:
-    """The decimal to which every number of the interval rounds; None if there is none, or it is not certain."""
-    if value < 0:
-        opposite = _certified_decimal(-value, digits)
-        return None if opposite is None else f"-{opposite}"
-    if not value > 0:
-        return None
-    exponent = (value.low.log() / flint.arb(10).log()).lower().floor().unique_fmpz()  # one too small beside 10^n
-    if exponent is None:
-        return None
-    scaled = value * Interval.of(flint.arb(10) ** (digits - 1 - exponent))
-    rounded = {(end + flint.arb("0.5")).floor().unique_fmpz() for end in (scaled.low, scaled.high)}
-    integer = rounded.pop()
-    if rounded or integer is None or integer > flint.fmpz(10) ** digits:
-        return None
-    carried = integer == flint.fmpz(10) ** digits
-    return _written(str(integer // 10 if carried else integer), flint.fmpz(exponent + carried), digits)
-
-
-def _exact(mass: Fraction, q: Fraction, digits: int) -> tuple[str, str, str]:
-    return _rounded(mass, digits), _rounded(1 - mass, digits), _rounded(mass - q, digits)
-
-
-def _rounded(number: Fraction, digits: int) -> str:
-    """A rational number to `digits` digits, ties to even."""
-    context = Context(prec=digits, rounding=ROUND_HALF_EVEN, Emax=MAX_EMAX, Emin=MIN_EMIN)
-    decimal = context.divide(Decimal(abs(number.numerator)), Decimal(number.denominator))
-    if not decimal:
-        return "0.0"
-    text = _written("".join(map(str, decimal.as_tuple().digits)), flint.fmpz(decimal.adjusted()), digits)
-    return f"-{text}" if number < 0 else text
-
-
-def _written(significand: str, exponent: flint.fmpz, digits: int) -> str:
-    """d.ddd 10^exponent, without trailing zeros, as a fixed-point number where that is short."""
-    kept = significand.rstrip("0")
-    if 0 <= exponent < digits:
-        point = int(exponent) + 1
-        return f"{kept[:point].ljust(point, '0')}.{kept[point:] or '0'}"
-    if -5 < exponent < 0:
-        return f"0.{'0' * (-1 - int(exponent))}{kept}"
-    return f"{kept[0]}.{kept[1:] or '0'}e{'+' if exponent > 0 else ''}{exponent}"
-
-
-SEARCHED = 700
-"""How far the policy's log-odds are searched on either side of the reference's; exp of more overflows."""
-_NOISE = 64 * np.finfo(np.float64).eps
-"""Of a sum of gradients, relative to the sum of their sizes; less tells no sign."""
-
-
-def _searched(regularizer: regularizers.Regularizer, q: Fraction, beta: Fraction) -> tuple[Fraction, str]:
-    """The best Z of a regularizer that nobody analysed, along the reference's conditionals of a random reference, and
-    how it was found. The figure is for orientation: nothing says that its optimum has those conditionals.
-
-    The unknown is t, by which the policy's log-odds exceed the reference's. J's slope in t is Z (1 - Z) less beta times
-    the gradient's sum over the correct, or minus that over the incorrect actions: the side of less mass keeps its
-    digits where J itself, of the size of Z, has none. A maximum is where the slope's sign changes from + to -; of
-    several the one with the largest J is taken, and the ends count where J rises to them.
-    """
-    odds = q / (1 - q)
-    start = float(flint.arb(flint.fmpq(odds.numerator, odds.denominator)).log())
-    if abs(start) > SEARCHED:
-        known = "in (1e-304, 1 - 1e-304) for a regularizer whose optimum is searched in float64"
-        raise InputError(f"q: expected a number {known}, got {_rounded(q, 15)}")
-    coefficient = float(Decimal(beta.numerator) / Decimal(beta.denominator))
-    mask = torch.arange(8) < 3
-    base = torch.from_numpy(np.random.default_rng(0).normal(size=8))
-    alone = Policy(base, CorrectSet.from_mask(mask))
-    base = base + (start - alone.log_mass + alone.log_incorrect_mass) * mask
-
-    def policies(t: np.ndarray) -> tuple[Policy, Policy]:
-        correct = CorrectSet.from_mask(mask.expand(len(t), -1))
-        return Policy(base + torch.from_numpy(t)[:, None] * mask, correct), Policy(base.expand(len(t), -1), correct)
-
-    def slopes(t: np.ndarray) -> np.ndarray:
-        """(T,): J's, 0 where rounding hides the sign or the regularizer gives no number."""
-        policy, reference = policies(t)
-        gradient = regularizer.logit_gradient(policy, reference)
-        fewer = policy.correct.mask == (policy.log_mass < policy.log_incorrect_mass)[:, None]
-        side = gradient * fewer
-        toward = coefficient * torch.where(policy.log_mass < policy.log_incorrect_mass, side.sum(-1), -side.sum(-1))
-        slope = (policy.log_mass + policy.log_incorrect_mass).exp() - toward
-        hidden = slope.abs() <= _NOISE * coefficient * side.abs().sum(-1)
-        return slope.masked_fill(hidden | ~slope.isfinite(), 0).numpy()
-
-    grid = np.union1d(np.linspace(-SEARCHED, SEARCHED, 2 * SEARCHED + 1), np.linspace(-40, 40, 801))
-    policy, reference = policies(grid)
-    gain = (policy.mass - coefficient * regularizer.value(policy, reference)).nan_to_num(nan=-np.inf).numpy()
-    signs = np.sign(slopes(grid))
-    sure = np.flatnonzero(signs).tolist()
-    if not sure:
-        raise InputError(f"{regularizer.name}: its gradient tells no sign in float64 at any Z, so no optimum is found")
-    ends = [(-1, sure[0])] if signs[sure[0]] < 0 else []
-    ends += [(sure[-1], len(grid))] if signs[sure[-1]] > 0 else []
-    peaks = [(a, b) for a, b in itertools.pairwise(sure) if signs[a] > 0 > signs[b]]
-    left, right = max(peaks + ends, key=lambda pair: gain[max(pair[0], 0) : pair[1] + 1].max())
-    others = f", the best of {len(peaks + ends)} maxima" if len(peaks + ends) > 1 else ""
-    if left < 0 or right == len(grid):
-        at = grid[right if left < 0 else left]
-        shown, limit = ("Z", 0) if left < 0 else ("1 - Z", 1)
-        reached = _moved(q, at) if left < 0 else 1 - _moved(q, at)
-        told = f"which still gains at {shown} = {_rounded(reached, 2)}; its limit is given{others}"
-        return Fraction(limit), f"beyond the search, {told}"
-    if right - left > 2:  # more than a grid point at the root itself
-        between = " and ".join(_rounded(_moved(q, grid[place]), 2) for place in (left, right))
-        return _moved(q, grid[(left + right) // 2]), f"beyond the search: rounding hides Z* between {between}{others}"
-    best = brentq(lambda t: float(slopes(np.array([t]))[0]), grid[left], grid[right], xtol=1e-300, rtol=1e-14)
-    return _moved(q, best), f"a search over Z at the reference's conditionals{others}"
-
-
-def _moved(q: Fraction, t: float) -> Fraction:
-    """The correctness whose log-odds are `t` above those of q."""
-    grown = Fraction(math.expm1(t)) if abs(t) < 1 else Fraction(math.exp(t)) - 1
-    return q * (1 + grown) / (1 + q * grown)

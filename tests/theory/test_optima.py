@@ -12,7 +12,7 @@ from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 
-import theory.optima
+import theory.digits
 from cokl import regularizers
 from cokl.support.errors import InputError
 from theory.optima import PROBLEMS, Root, population_optimum
@@ -134,7 +134,7 @@ def test_a_wrong_solution_is_not_certified(method, part, error, monkeypatch):
     "interval", [UNDEFINED, Interval(arb(0), arb(1)), Interval(arb(-1), arb(1)), Interval(arb(0.1249), arb(0.1251))]
 )
 def test_digits_that_are_not_certain_are_not_printed(interval):
-    assert theory.optima._certified_decimal(interval, 2) is None
+    assert theory.digits.certified_decimal(interval, 2) is None
 
 
 @pytest.mark.parametrize("method", sorted(PROBLEMS))
