@@ -66,7 +66,7 @@ def test_readme_says_what_cokl_gains_and_loses_in_the_simulator():
     coverage = at(BASE, method="cokl", beta=0.03)["coverage"] - at(BASE, method="entropy", beta=0.1)["coverage"]
     assert f"64 draws with CoKL find {spread(coverage * 100)} points more of all correct answers" in README
     few = at(DRAWS, method="entropy", beta=0.1)["coverage_at_8"] - at(DRAWS, method="cokl", beta=0.03)["coverage_at_8"]
-    assert f"8 draws find {spread(few * 100)} points fewer" in README
+    assert "With 8 draws the two are hardly told apart, and at 82% [the bonus finds more]" in README
     assert f"with 8 the entropy bonus covers {spread(few, 3)} (" in FINDINGS
     equal = [
         at(part, method="entropy", beta=0.1)["coverage_at_8"] - at(part, method="cokl", beta=0.05)["coverage_at_8"]
@@ -101,6 +101,9 @@ def test_how_plastic_entropy_and_cokl_are_at_other_coefficients():
     assert f"Entropy at 0.2, at a correctness of {entropy[0]}, comes to a plasticity of {entropy[1]}" in FINDINGS
     assert f"CoKL's most is {most[1]}, at {most[0]}. CoKL falls as well where it is more correct" in FINDINGS
     assert f"to {more_correct[1]} at {more_correct[0]}" in FINDINGS
+    bonus = spread(at(ENTROPY, method="entropy", beta=0.2)["coverage_at_64"], 3)
+    assert f"an entropy bonus of 0.2 covers {bonus} at a correctness of {entropy[0]}, and CoKL nowhere as much" in README
+    assert ENTROPY.query("method == 'cokl'")["coverage_at_64"].max() < 0.8
     assert most[1] == max(
         (spread(rows["plasticity"], 3) for _, rows in ENTROPY.query("method == 'cokl'").groupby("beta")), key=str
     )
@@ -161,7 +164,9 @@ def test_few_tokens_are_equal_within_the_margin_that_is_told():
         for end in stats.t.interval(0.9, len(lead) - 1, lead.mean(), stats.sem(lead))
     ]
     assert f"reach from {min(ends):.1f} to {max(ends):.1f} over the four runs" in FINDINGS
-    assert f"equal within {max(map(abs, ends)):.1f} points of the old task" in README
+    assert f"on the old task equal within {max(map(abs, ends)):.1f} points, by 90% intervals" in README
+    more = [lead.mean() for size in (8, 2) for beta in (3e-4, 1e-3) for lead in few_tokens(size, beta, "prior_correct")]
+    assert f"At 3e-4 and 1e-3 CoKL ends {-max(more):.1f} to {-min(more):.1f} points lower." in README
 
 
 def test_what_is_gained_over_plain_rl_where_few_tokens_decide():

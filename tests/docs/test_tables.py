@@ -64,14 +64,15 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("page", ["README.md", "llm_bridge/FINDINGS.md"])
-def test_what_cokl_loses_to_replay_in_smollm2(page):
+def test_what_cokl_loses_to_replay_in_smollm2():
     assert list(LEAD.index) == [0, 1, 2, 3, 4, 5, 6]
-    words = one_line((ROOT / page).read_text(encoding="utf-8"))
-    assert re.search(
-        rf"CoKL ends {spread(LEAD[3:], -1)} points below (replay|it) on (the )?sums that (it|the model) knew", words
-    )
-    assert f"it is {spread(LEAD[:6], -1)}" in words  # over seeds 0 to 5
+    planned, later = spread(LEAD[:6], -1), spread(LEAD[3:], -1)  # seeds 0 to 5, and 3 to 6
+    words = one_line(README)
+    assert f"CoKL ends {planned} points below replay on the sums that it knew, over seeds 0 to 5" in words
+    assert f"it is {later}. Against" in words
+    words = one_line(FINDINGS)
+    assert re.search(rf"CoKL ends {later} points below (replay|it) on (the )?sums that (it|the model) knew", words)
+    assert f"it is {planned}" in words
 
 
 def test_every_seed_and_both_runs_of_smollm2():
@@ -107,9 +108,8 @@ def test_what_more_prompts_keep_on_seeds_1_and_2():
     full = [runs[2, name, 4]["known"] for name in ("forward_kl", "reverse_kl")]
     assert min(full) > replay_2["known"]  # "further behind both full KLs"
     assert f"only {100 * many_2['zero_correct']:.1f} % of its fresh groups had no right answer" in words
-    both = "CoKL kept {:.1f} and {:.1f} % of the known sums, replay {:.1f} and {:.1f} %."
-    assert both.format(*(run["known"] for run in (many, many_2, replay, replay_2))) in readme
-    assert f"With 2 prompts CoKL had kept {few['known']:.1f} and {few_2['known']:.1f} %." in readme
+    assert many["known"] >= replay["known"]  # "kept as much as replay"
+    assert f"on the other it stayed {lacking:.1f} points behind." in readme
     without = [f"{100 * run['zero_correct']:.1f}" for run in (few, many)]
     assert (
         "With 2 prompts {} % of fresh groups had no right answer, in the mean over steps, with 8 {} %".format(*without)
