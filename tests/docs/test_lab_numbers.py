@@ -102,7 +102,9 @@ def test_how_plastic_entropy_and_cokl_are_at_other_coefficients():
     assert f"CoKL's most is {most[1]}, at {most[0]}. CoKL falls as well where it is more correct" in FINDINGS
     assert f"to {more_correct[1]} at {more_correct[0]}" in FINDINGS
     bonus = spread(at(ENTROPY, method="entropy", beta=0.2)["coverage_at_64"], 3)
-    assert f"an entropy bonus of 0.2 covers {bonus} at a correctness of {entropy[0]}, and CoKL nowhere as much" in README
+    assert (
+        f"an entropy bonus of 0.2 covers {bonus} at a correctness of {entropy[0]}, and CoKL nowhere as much" in README
+    )
     assert ENTROPY.query("method == 'cokl'")["coverage_at_64"].max() < 0.8
     assert most[1] == max(
         (spread(rows["plasticity"], 3) for _, rows in ENTROPY.query("method == 'cokl'").groupby("beta")), key=str
