@@ -170,8 +170,8 @@ _UNIT = re.compile(
 )
 _MEASURES = re.compile(
     r"[kcdmμnMG]?(?:m|g|s|L|l|W|J|N|V|A|Hz|Pa|eV|mol|cal)|[kMG]B|h|in|ft|yd|mi|mph|lbs?|oz|min|hrs?|sec|am|pm|AM|PM|rad|"
-    r"foot|feet|inch|mile|meter|metre|liter|gram|pound|ounce|second|minute|hour|day|week|months?|year|"
-    r"dollar|cent|euro|unit|person|people|per|square|sq|cubic|"
+    r"foot|feet|inch|mile|pound|ounce|cup|(?:kilo|centi|milli)?(?:met(?:er|re)|lit(?:er|re)|gram)|second|minute|hour|day|"
+    r"week|months?|year|dollar|cent|euro|unit|person|people|per|square|sq|cubic|"
     r"(?!(?:one|two|three|four|five|sixe|seven|eight|nine|ten|hundred|thousand|\w*illion|lakh|crore|percent|dozen|score|"
     r"pair|couple|halve|third|quarter|\w*th)s$)[a-z]{3,}(?<![su])s"
 )
@@ -259,14 +259,17 @@ def _measured(text: str) -> tuple[str, str]:
 
 
 def _spelt(unit: str) -> str:
-    """A unit as a text without typography."""
-    return re.sub(r"[\\{} ]", "", _WRAPPED.sub(r"\1", unit))
+    """A unit as a text without typography, the case of words of more than three letters, and their plural's s."""
+    text = _WRAPPED.sub(r" \1 ", unit).replace("\\", "")
+    words = re.findall(r"[^\W\d_]+|[^\s\w{}^]|\d", text)
+    return " ".join(word if len(word) < 4 else word.casefold().removesuffix("s") for word in words)
 
 
 def _says_of_what(unit: str) -> bool:
-    """Whether all of a unit says of what a number is, so that it may be missing."""
-    words = re.sub(rf"{_SIGN}|\^ ?\{{?\d\}}?", "", _WRAPPED.sub(r" \1 ", unit))
-    return all(_MEASURES.fullmatch(word) for word in re.findall(r"[^ /.,()-]+", words))
+    """Whether a unit is a sign or words, all of which say of what a number is, so that it may be missing."""
+    text = _WRAPPED.sub(r"\1", unit).strip()
+    words = re.findall(r"[^ /.,()]+", re.sub(rf"{_SIGN}|\^ ?\{{?\d\}}?", " ", text))
+    return bool(words or re.match(_SIGN, text)) and all(_MEASURES.fullmatch(word) for word in words)
 
 
 def _readable(*texts: str) -> bool:
