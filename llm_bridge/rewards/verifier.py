@@ -17,7 +17,6 @@ significant digits besides math-verify's six decimals. The limits are 2 s of CPU
 from __future__ import annotations
 
 import functools
-import json
 import os
 import queue
 import re
@@ -28,22 +27,16 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple
 
 from cokl.support.errors import InputError
 from cokl.support.extras import not_installed
 
 Reason = Literal[
-    "correct",
-    "incorrect",
-    "no_answer",
-    "truncated",
-    "too_long",
-    "timeout",
-    "memory",
-    "crash",
-    "unreadable_gold",
+    "correct", "incorrect", "no_answer", "truncated", "too_long", "timeout", "memory", "crash", "unreadable_gold"
 ]
 
 LONGEST_ANSWER = 10_000
@@ -60,6 +53,7 @@ _INHERITED = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|PYTHON\w+|VIRTUAL_ENV|LD_
 """What the process gets of the environment: what Python needs to run, and no tokens."""
 _FROM_OUTSIDE = (0, -signal.SIGKILL, -signal.SIGTERM)
 """How a process ends that no answer ended: it has judged its number of answers, or was killed."""
+_SCRIPT = str(Path(__file__).with_name("verifier_process.py"))
 _BOX = re.compile(r"\\boxed\s*\{")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -78,6 +72,27 @@ class Judgement:
 
     def __bool__(self) -> bool:
         return self.correct
+
+
+class _Worker(NamedTuple):
+    """A process and our end of the pipe to it."""
+
+    process: subprocess.Popen[bytes]
+    pipe: Connection
+
+    def reply(self, *request: Any) -> str:
+        """What a request is answered with, or the first word without one; "" if the process is lost."""
+        try:
+            if request:
+                self.pipe.send(request)
+            return self.pipe.recv_bytes().decode()  # not unpickled: hostile input has reached the process
+        except (EOFError, OSError):
+            return ""
+
+    def ended(self) -> int:
+        """Wait for a process that ends; what it ended with."""
+        self.pipe.close()
+        return self.process.wait()
 
 
 class Verifier:
@@ -100,9 +115,9 @@ class Verifier:
             raise InputError(f"processes: expected at least one, got {processes}")
         self._limits = [str(seconds), str(memory_bytes)]
         self._processes = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
-        self._idle = self._none_started()
         self._remembered = functools.lru_cache(REMEMBERED)(self._asked)
-        os.register_at_fork(after_in_child=self._forget)
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)  # its parent keeps its processes: two cannot share a pipe
 
     def verify(self, gold: str, response: str, multiple: bool = False, tolerances: Sequence[float] = ()) -> Judgement:
         """Judge a whole response against a gold answer, both as LaTeX with or without dollar signs.
@@ -122,86 +137,57 @@ class Verifier:
         answers = _boxes(response)
         if isinstance(answers, str):
             return Judgement(answers)
-        request = {"gold": _plain(gold), "answers": answers, "multiple": multiple, "tolerances": list(tolerances)}
-        return Judgement(self._remembered(json.dumps(request)))
+        return Judgement(self._remembered(_plain(gold), answers, multiple, tuple(map(float, tolerances))))
 
     def close(self) -> None:
         """End the processes, once they have judged what they are at; a later answer starts others."""
-        for process in [self._idle.get() for _ in range(self._processes)]:
-            if process is not None:
-                process.kill()
-                _ended(process)
+        for worker in [self._idle.get() for _ in range(self._processes)]:
+            if worker is not None:
+                worker.process.kill()
+                worker.ended()
             self._idle.put(None)
 
-    def _none_started(self) -> queue.LifoQueue[subprocess.Popen[bytes] | None]:
-        """What is idle: processes, and None for each that may still be started; processes come first."""
-        idle: queue.LifoQueue[subprocess.Popen[bytes] | None] = queue.LifoQueue()
+    def _begin(self) -> None:
+        """With no process started, and None for each that may be; those that are started come first."""
+        self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
         for _ in range(self._processes):
-            idle.put(None)
-        return idle
+            self._idle.put(None)
 
-    def _forget(self) -> None:
-        """In a child after a fork: leave the parent its processes, whose pipes two cannot share."""
-        for process in self._idle.queue:
-            if process is not None:
-                process.returncode = 0  # not ours to wait for
-        self._idle = self._none_started()
-
-    def _asked(self, request: str) -> Reason:
+    def _asked(self, *request: Any) -> Reason:
         """Ask; again if the process was lost for a reason outside the answer. Raises InputError if that goes on."""
         idle = self._idle
-        process = idle.get()
+        worker = idle.get()
         try:
             for _ in range(TRIES):
-                process = process or self._started()
-                reply = _reply(process, request)
-                if reply in get_args(Reason):
-                    return reply  # type: ignore[return-value]  # one of them
-                lost, process = process, None
-                code = _ended(lost)
+                worker = worker or self._started()
+                if reply := worker.reply(*request):
+                    return reply  # type: ignore[return-value]  # it is one
+                code, worker = worker.ended(), None
                 if code not in _FROM_OUTSIDE:
                     return "timeout" if code == -signal.SIGPROF else "crash"
         finally:
-            idle.put(process)
+            idle.put(worker)
         raise InputError(f"the verifier's process was killed {TRIES} times, probably because memory is short")
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).with_name("verifier_process.py")), *self._limits],
-            env={name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)},
-            bufsize=0,  # a fork shares no half-written request
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        if not _reply(process):
-            assert process.stderr is not None
-            errors = process.stderr.read().decode(errors="replace").strip().splitlines()
-            _ended(process)
-            reason = errors[-1] if errors else "it was killed"
+    def _started(self) -> _Worker:
+        ours, theirs = Pipe()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", _SCRIPT, str(theirs.fileno()), *self._limits],
+                env={name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        worker = _Worker(process, ours)
+        said = worker.reply()
+        if said != "started":
+            worker.ended()
             remedy = "" if find_spec("math_verify") else f"; {not_installed('math_verify')}"
-            raise InputError(f"the verifier does not start ({reason}){remedy}")
-        return process
-
-
-def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Close the pipes of a process that ends, and wait for it; what it ended with."""
-    with process:
-        return process.wait()
-
-
-def _reply(process: subprocess.Popen[bytes], request: str = "") -> str:
-    """The line that a request is answered with, or the first one without a request; "" if the process is lost."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        message = memoryview(f"{request}\n".encode() if request else b"")
-        while message:
-            message = message[os.write(process.stdin.fileno(), message) :]
-        return process.stdout.readline().decode().strip()
-    except BrokenPipeError:
-        return ""
+            raise InputError(f"the verifier does not start ({said or 'it was killed'}){remedy}")
+        return worker
 
 
 def final_answer(response: str) -> str:
@@ -221,7 +207,7 @@ def final_answer(response: str) -> str:
     return "" if isinstance(answers, str) else answers[-1]
 
 
-def _boxes(response: str) -> list[str] | Reason:
+def _boxes(response: str) -> tuple[str, ...] | Reason:
     """The contents of the last boxes in order, or why there is no answer."""
     starts = deque((box.end() for box in _BOX.finditer(response)), maxlen=MOST_BOXES)
     if not starts:
@@ -231,7 +217,7 @@ def _boxes(response: str) -> list[str] | Reason:
         return "too_long" if len(response) - starts[-1] > LONGEST_ANSWER else "truncated"
     if not contents[-1]:
         return "no_answer"
-    return [content for content in contents if content]
+    return tuple(content for content in contents if content)
 
 
 def _content(response: str, start: int) -> str | None:

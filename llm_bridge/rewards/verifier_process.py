@@ -1,21 +1,19 @@
 """The process in which answers are parsed and compared, a script that `llm_bridge.rewards.verifier` starts.
 
-Standard input brings a request in JSON a line, standard output gives the reason of its verdict a line. The kernel ends
-the process when an answer has used its CPU time, and refuses it memory beyond the limit. Standalone: it imports nothing
-of ours.
+A pipe brings the arguments of `judge` and takes the reason of its verdict. The kernel ends the process when an answer
+has used its CPU time, and refuses it memory beyond the limit. Standalone: it imports nothing of ours.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import re
 import resource
 import signal
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -25,55 +23,57 @@ MOST_ANSWERS = 2000
 """Answers after which the process ends, so that caches of symbolic expressions do not use up its memory."""
 
 
-def main(seconds: float, memory_bytes: int) -> None:
-    """Answer requests until standard input ends, an answer is too much or there were `MOST_ANSWERS`.
+def main(pipe: Connection, seconds: float, memory_bytes: int) -> None:
+    """Say "started" or what is wrong; judge until the pipe ends, an answer is too much or there were `MOST_ANSWERS`.
 
-    seconds: CPU time per answer. memory_bytes: over the idle process. Raises RuntimeError where math-verify does not
-    work: without it no answer would be judged.
+    seconds: CPU time per answer. memory_bytes: over the idle process.
     """
-    if judge("\\sqrt{8}", ["2\\sqrt2"], False, []) != "correct":  # loads all that answers need
-        raise RuntimeError("math-verify does not find the root of 8 equal to twice that of 2")
-    replies = os.dup(1)
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
+    try:
+        works = judge("\\sqrt{8}", ["2\\sqrt2"], False, []) == "correct"  # loads all that answers need
+        said = "started" if works else "math-verify does not find the root of 8 equal to twice that of 2"
+    except ImportError as error:
+        said = str(error)
+    pipe.send_bytes(said.encode())
     memory_limit = _memory("VmSize") + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    os.write(replies, b"started\n")
-    for line in itertools.islice(sys.stdin, MOST_ANSWERS):
+    for _ in range(MOST_ANSWERS):
+        request = pipe.recv()
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            reason = judge(**json.loads(line))
+            reason = judge(*request)
         except MemoryError:
             reason = "memory"
         signal.setitimer(signal.ITIMER_PROF, 0)
         if reason != "correct" and _memory("VmPeak") > memory_limit - NEAR_THE_LIMIT:
             reason = "memory"
-        os.write(replies, f"{reason}\n".encode())
+        pipe.send_bytes(reason.encode())
         if reason == "memory":
             return
 
 
-def judge(gold: str, answers: list[str], multiple: bool, tolerances: list[float]) -> str:
+def judge(gold: str, answers: Sequence[str], multiple: bool, tolerances: Sequence[float]) -> str:
     """Compare the answers in the last boxes of a response with the gold answer; returns the reason of the verdict.
 
     A list may be in one box or, if `multiple`, be spread over as many boxes as it has members.
     """
     gold, *answers = (typeset(text, multiple) for text in (gold, *answers))
-    if not gold:
-        return "unreadable_gold"
     golds = _members(gold)
-    allowed = tolerances if len(tolerances) == len(golds) else tolerances[:1] * len(golds)
+    if not golds:
+        return "unreadable_gold"
+    allowed = tolerances if len(tolerances) == len(golds) else [*tolerances, 0.0][:1] * len(golds)
     candidates = [answers[-1]]
     if multiple and len(answers) >= len(golds) > 1:
         candidates.append(", ".join(answers[-len(golds) :]))
     for candidate in candidates:
         members = _members(candidate)
-        if _all_agree([*zip(golds, allowed, strict=False)], members, lambda one, other: _within(one[0], one[1], other)):
-            return "correct"
-        if _all_agree(golds, members, _equal) or _equal_as_sets(gold, candidate):
+        if len(members) == len(golds):
+            agree = _all_agree(golds, members, allowed)
+        else:  # one may be a list in another form; as sets, two lists would lose how often they have a member
+            distinct = len({*golds}) == len(golds) and len({*members}) == len(members)
+            agree = distinct and 1 in (len(golds), len(members)) and _equal(gold, candidate, 0.0)
+        if agree:
             return "correct"
     return "incorrect"
 
@@ -81,10 +81,8 @@ def judge(gold: str, answers: list[str], multiple: bool, tolerances: list[float]
 def typeset(text: str, multiple: bool = False) -> str:
     r"""An answer without what is typography, in the LaTeX that math-verify reads.
 
-    Characters take their compatible form (NFKC); dashes, digits of all scripts, fractions in one character, raised and
-    lowered characters and roots become LaTeX; control and zero-width characters, spacing, colour and alignment
-    commands, an introduction such as "The answer is" and a final stop go; digits in groups of three become one number;
-    "and" and "or" become commas.
+    Characters of all scripts become LaTeX; spacing, colour, alignment, an introduction and a final stop go; digits in
+    groups of three become one number; "and" and "or" become commas; a currency's sign goes behind its number.
 
     Args:
         text: an answer as LaTeX without dollar signs.
@@ -97,7 +95,7 @@ def typeset(text: str, multiple: bool = False) -> str:
     """
     text = unicodedata.normalize("NFKC", "".join(map(_character, text)))
     for pattern, replacement in _TYPOGRAPHY:
-        text = pattern.sub(replacement, text)
+        text = re.sub(pattern, replacement, text)
     if re.search(", |;", text) or not (multiple or re.search(r"[(\[]|\\\{", text)):
         text = re.sub(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)", _joined, text)
     return text.strip()
@@ -135,52 +133,47 @@ _SYMBOLS = {
     "\u066b": ".",
     "\u066c": ",",
 }
-_TYPOGRAPHY: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (re.compile(r"(?<=[\^_]\{.)\}[\^_]\{(?=.\})"), ""),  # a run of raised or lowered characters
-    (re.compile(r"\\(?:fcolorbox ?\{[^{}]*\}|[a-z]*color(?:box)?) ?(?:\[[^][{}]*\])? ?\{[^{}]*\}|(?<!\\)\\!"), ""),
-    (re.compile(r"\\(?:begin|end) ?\{(?:align|gather|split)(?:ed)?\*?\}|(?<!\\)&(?=[=<>]|\\[lg]e)"), ""),
-    (re.compile(r"(?:(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z])|thinspace(?![A-Za-z])|$)|~(?!=)|\s)+"), " "),
-    (re.compile(r"\\(?:bm|boldsymbol|underline|[lL]arge|[hH]uge)(?![A-Za-z])"), ""),
-    (re.compile(r"\\varnothing(?![A-Za-z])"), r"\\emptyset"),
-    (re.compile(r"\\(?:left|right) ?(?=[()\[\]|]|\\[{}|])"), ""),
-    (re.compile(r"\\langle(?![A-Za-z])"), "("),
-    (re.compile(r"\\rangle(?![A-Za-z])"), ")"),
-    (re.compile(r"\\(?:operatorname|mathrm|text) ?\{(sin|cos|tan|cot|ln|log|exp|arcsin|arccos|arctan)\}"), r"\\\1 "),
-    (re.compile(r"(?<![\d} ])\\(?:mathrm|text) ?\{([A-Za-z])\}"), r"\1"),
-    (re.compile(r"\\lg(?![A-Za-z])"), r"\\log_{10}"),
-    (re.compile(r"\^ ?(\\[dt]?frac ?(?:\d\d|\d?\{[^{}]*\}(?:\d|\{[^{}]*\})))"), r"^{\1}"),
-    (re.compile(r"^ ?(?:\\text ?\{[^{}]*(?:\bis|[:=]) ?\}|(?i:the (?:final )?)?(?i:answer)(?: is|:| is:) )(?=.)"), ""),
-    (re.compile(r"^ ?(?:=|\\approx )"), ""),
-    (re.compile(r"(?<![\d.^_])\d{1,3}(?:\.\d{3})?(?:(?:\{,\}|[ '\u2019])\d{3})+(?![\d/])"), _joined),
-    (re.compile(r" ?(?:\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b)"), r"\\%"),
-    (re.compile(r" ?(?:\\text ?\{ ?(?:degrees?|deg) ?\}|\b(?:degrees?|deg)\b)"), r"^\\circ "),
-    (re.compile(r"(?<=\w)(?: ?,)? ?\b(?:and|or) ?\} ?"), "}, "),
-    (re.compile(r",? ?\\text ?\{ ?(?:and|or) ?\} ?|[ ,]+and +|(?<![A-Za-z]{2})[ ,]+or +(?![A-Za-z]{2})"), ", "),
-    (re.compile(r"\\text ?\{ ?\}"), ""),
-    (re.compile(r"(?<![\d.,/^_])(\d+) ([1-9]\d?)/([1-9]\d*)(?![\d/])"), r"\1\\frac{\2}{\3}"),
-    (re.compile(r"√ ?(\d+|[A-Za-z]|\([^()]*\))"), r"\\sqrt{\1}"),
-    (re.compile(r"√"), r"\\sqrt"),
-    (re.compile(r"(?<![\\A-Za-z])(pi|exp|ln|log|sin|cos|tan|alpha|beta|lambda|omega|theta)(?![A-Za-z])"), r"\\\1"),
-    (re.compile(r"(?<=\d)i(?![A-Za-z])"), " i"),  # otherwise math-verify takes it for a symbol
-    (re.compile(r"(?<![. ]) ?[.,;] ?(\}?) ?$"), r"\1"),
+_COMMANDS = {"langle": "(", "rangle": ")", "lg": r"\log_{10}", "varnothing": r"\emptyset"}
+_NAMES = "pi|exp|ln|log|sin|cos|tan|cot|arcsin|arccos|arctan|alpha|beta|lambda|omega|theta"
+_CURRENCY = r"(?:\\\$|[¢-¥₠-⃏])"
+_TYPOGRAPHY: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
+    (r"(?<=[\^_]\{.)\}[\^_]\{(?=.\})", ""),  # a run of raised or lowered characters
+    (r"\\(?:fcolorbox ?\{[^{}]*\}|[a-z]*color(?:box)?) ?(?:\[[^][{}]*\])? ?\{[^{}]*\}|(?<!\\)\\!", ""),
+    (r"\\(?:begin|end) ?\{(?:align|gather|split)(?:ed)?\*?\}|(?<!\\)&(?=[=<>]|\\[lg]e)", ""),
+    (r"(?:(?<!\\)\\(?:[,;: ]|q?quad(?![A-Za-z])|thinspace(?![A-Za-z])|$)|~(?!=)|\s)+", " "),
+    (rf"\\({'|'.join(_COMMANDS)})(?![A-Za-z])", lambda command: _COMMANDS[command[1]]),
+    (r"\\(?:bm|boldsymbol|underline|[lL]arge|[hH]uge|left|right)(?![A-Za-z])", ""),
+    (r"(?<![\d} ])\\(?:mathrm|text) ?\{([A-Za-z])\}", r"\1"),
+    (r"\^ ?(\\[dt]?frac ?(?:\d\d|\d?\{[^{}]*\}(?:\d|\{[^{}]*\})))", r"^{\1}"),
+    (r"^ ?(?:\\text ?\{[^{}]*(?:\bis|[:=]) ?\}|(?i:(?:the )?(?:final )?answer(?: is)?:? )|=|\\approx )(?=.)", ""),
+    (r"(?<![\d.^_])\d{1,3}(?:\.\d{3})?(?:(?:\{,\}|[ '\u2019])\d{3})+(?![\d/])", _joined),
+    (rf"({_CURRENCY}) ?(\d+(?:[.,]\d+)*)", r"\2\1"),
+    (r" ?(?:\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b)", r"\\%"),
+    (r" ?(?:\\text ?\{ ?(?:degrees?|deg) ?\}|(?<!\\)\b(?:degrees?|deg)\b)", r"^\\circ "),
+    (r",? ?\\text ?\{ ?(?:and|or) ?\} ?|[ ,]+and +|(?<![A-Za-z]{2})[ ,]+or +(?![A-Za-z]{2})", ", "),
+    (r"(?<![\d.,/^_])(\d+) ([1-9]\d?)/([1-9]\d*)(?![\d/])", r"\1\\frac{\2}{\3}"),
+    (r"√ ?(\d+|[A-Za-z]|\([^()]*\)|\{[^{}]*\})", r"\\sqrt{\1}"),
+    (rf"\\(?:operatorname|mathrm|text) ?\{{({_NAMES})\}}|(?<![\\A-Za-z])({_NAMES})(?![A-Za-z])", r"\\\1\2 "),
+    (r"(?<=\d)i(?![A-Za-z])", " i"),  # otherwise math-verify takes it for a symbol
+    (r"(?<![. ]) ?[.,;] ?(\}?) ?$", r"\1"),
 ]
 _WRAPPED = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm)|mbox) ?\{([^{}]*)\}")
 _SCIENTIFIC = re.compile(r"(?<![\w.\\])(\d+\.?\d*|\.\d+)e([+-]?\d+)(?![\w.])")
 _PERCENT = re.compile(r"(\d+\.?\d*|\.\d+) ?\\?%")
 _NAME = re.compile(r"(?:(?:\\(?:angle|triangle) ?)?[A-Z]{2,}|\\(?:text|mathrm) ?\{ ?[A-Za-z]+ ?\}) ?=(?!.*=) ?")
-_SIGN = re.compile(r"([+-]?) ?(\\\$|[¢-¥₠-⃏])? ?(.*?) ?(\\\$|[¢-¥₠-⃏])?", re.DOTALL)
+_SIGN = rf"\^ ?\{{? ?\\circ ?\}}?(?: ?[CF])?|\\?%|{_CURRENCY}"
 _UNIT = re.compile(
-    r"(?<=[\w})])(?: ?\^ ?(?:\\circ|\{ ?\\circ ?\})(?: ?[CF])?| ?\\?%|"
-    r"(?<=[\d})]) ?(?P<bare>[A-Za-z]{2,}(?:[ /]+[A-Za-z]+)*))?"
-    r" ?(?:\\(?:text|mathrm|mbox|textrm) ?\{[^{}]+\})? ?(?:(?<=[A-Za-z}])\^ ?\{?\d\}?)?"
+    rf"(?<=[\w}})]) ?(?:{_SIGN})?"
+    r"(?: ?(?:(?<=[\d})])|(?<=[\d})] ))(?P<bare>[A-Za-z]{2,}(?:[ /]+[A-Za-z]+)*))?"
+    r"(?: ?\\(?:text|mathrm|mbox|textrm) ?\{[^{}]+\})?"
+    r"(?: ?(?<=[A-Za-z}])\^ ?\{?\d\}?)?$"
 )
 _MEASURES = re.compile(
     r"[kcdmμnMG]?(?:m|g|s|L|l|W|J|N|V|A|Hz|Pa|eV|mol|cal)|[kMG]B|h|in|ft|yd|mi|mph|lbs?|oz|min|hrs?|sec|am|pm|AM|PM|rad|"
-    r"(?:kilo|centi|milli)?(?:met(?:er|re)|gram|lit(?:er|re))|inch|foot|feet|yard|mile|pound|ounce|cup|second|minute|hour|"
-    r"day|week|months?|year|dollar|cent|euro|unit|person|people|per|square|sq|cubic|"
-    r"(?!hundreds|thousands|\w*illions|lakhs|crores|percents|dozens|scores|pairs|couples|halves|thirds|quarters|\w*ths$)"
-    r"(?!(?:one|two|three|four|five|sixe|seven|eight|nine|ten)s$)"
-    r"[a-z]{3,}(?<![su])s"
+    r"foot|feet|inch|mile|pound|ounce|cup|(?:kilo|centi|milli)?(?:met(?:er|re)|lit(?:er|re)|gram)|second|minute|hour|day|"
+    r"week|months?|year|dollar|cent|euro|unit|person|people|per|square|sq|cubic|"
+    r"(?!(?:one|two|three|four|five|sixe|seven|eight|nine|ten|hundred|thousand|\w*illion|lakh|crore|percent|dozen|score|"
+    r"pair|couple|halve|third|quarter|\w*th)s$)[a-z]{3,}(?<![su])s"
 )
 """Words that say of what a number is: measures, and plurals of things that are counted. No number word is one."""
 _CHOICE = re.compile(
@@ -189,37 +182,44 @@ _CHOICE = re.compile(
 )
 
 
-def _equal(gold: str, answer: str) -> bool:
-    """Whether two answers are equal as texts, or as mathematics with the same words behind them."""
-    if _letters(gold) == _letters(answer):
-        return True
-    label, chosen = (_CHOICE.fullmatch(_WRAPPED.sub(r"\1", text)) for text in (gold, answer))
-    if label and chosen and label[1]:
-        return label[1] in chosen.groups()
-    return any(_readable(*pair) and _verified(*pair) for pair in _comparable(gold, answer))
+def _members(text: str) -> list[str]:
+    r"""The members of a list or of a set in braces, a list of one for any other answer; one with \pm is two."""
+    text = _WRAPPED.sub(r"\1", text) if _WRAPPED.fullmatch(text) else text
+    braces = re.fullmatch(r"\\\{((?:(?!\\[{}]|\\mid|[:|]).)*)\\\}", text)
+    members, depth = [""], 0
+    for mark in braces[1] if braces else text:
+        depth += (mark in "([{") - (mark in ")]}")
+        if mark in ",;" and depth == 0:
+            members.append("")
+        else:
+            members[-1] += mark
+    return [
+        member.strip().replace("\\pm", sign)
+        for member in members
+        for sign in (("+", "-") if member.count("\\pm") == 1 and "\\mp" not in member else ("\\pm",))
+        if member.strip()
+    ]
 
 
-def _all_agree(golds: Sequence[Any], answers: list[str], agree: Callable[[Any, str], bool]) -> bool:
-    """Whether each gold member agrees with an answer of its own, in any order, and no answer is left."""
+def _all_agree(golds: list[str], answers: list[str], allowed: Sequence[float]) -> bool:
+    """Whether each gold member agrees, within what is allowed it, with an answer of its own, in any order."""
     rest = list(answers)
-    if not rest or len(rest) != len(golds):
-        return False
-    for gold in golds:
-        found = next((answer for answer in rest if agree(gold, answer)), None)
+    for gold, tolerance in zip(golds, allowed, strict=True):
+        found = next((answer for answer in rest if _equal(gold, answer, tolerance)), None)
         if found is None:
             return False
         rest.remove(found)
     return True
 
 
-def _equal_as_sets(gold: str, answer: str) -> bool:
-    """Whether two answers are equal of which one at most is a list, without a member that is named twice.
-
-    Two lists are compared by their members alone: as sets they would lose how often they have each.
-    """
-    golds, answers = _split(gold), _split(answer)
-    distinct = len({*golds}) == len(golds) and len({*answers}) == len(answers)
-    return distinct and min(len(golds), len(answers)) == 1 and _equal(gold, answer)
+def _equal(gold: str, answer: str, tolerance: float) -> bool:
+    """Whether two answers are equal as texts, or as mathematics with the same words behind them."""
+    if _letters(gold) == _letters(answer):
+        return True
+    label, chosen = (_CHOICE.fullmatch(_WRAPPED.sub(r"\1", text)) for text in (gold, answer))
+    if label and chosen and label[1]:
+        return label[1] in chosen.groups()
+    return any(_readable(*pair) and _verified(*pair, tolerance) for pair in _comparable(gold, answer))
 
 
 def _letters(text: str) -> str:
@@ -231,10 +231,9 @@ def _letters(text: str) -> str:
 def _comparable(gold: str, answer: str) -> list[tuple[str, str]]:
     """The pairs of mathematical texts one of which must be equal.
 
-    What follows a number, or is the sign of a currency before it, is compared as text. Where one answer alone has it,
-    it is left out if it says of what the number is; a percentage may also be a share. So is a name in front that one
-    alone has. No percent sign reaches math-verify, whose parser fails on it beside the antlr4 4.9 that VeRL's
-    configuration needs.
+    What follows a number is compared as text. Where one answer alone has it, it is left out if it says of what the
+    number is; a percentage may also be a share. So is a name in front that one alone has. No percent sign reaches
+    math-verify, whose parser fails on it beside the antlr4 4.9 that VeRL's configuration needs.
     """
     if bool(_NAME.match(gold)) != bool(_NAME.match(answer)):
         gold, answer = _NAME.sub("", gold), _NAME.sub("", answer)
@@ -252,11 +251,8 @@ def _shares(text: str) -> str:
 
 
 def _measured(text: str) -> tuple[str, str]:
-    """A number, and what stands with it: a currency's sign, a degree or percent sign, words; "" for none."""
-    sign, before, amount, behind = _SIGN.fullmatch(text).groups()  # type: ignore[union-attr]  # it fits every text
-    if before or behind:
-        return sign + amount, before or behind
-    found = next((found for found in _UNIT.finditer(text) if found.end() == len(text)), None)
+    """A number, and what stands behind it: a currency's sign, a degree or percent sign, words; "" for none."""
+    found = _UNIT.search(text)
     if found is None or (found["bare"] and not _says_of_what(found["bare"])):  # letters are a product of symbols
         return text, ""
     return text[: found.start()], found[0]
@@ -270,11 +266,10 @@ def _spelt(unit: str) -> str:
 
 
 def _says_of_what(unit: str) -> bool:
-    """Whether all words of a unit say of what a number is, so that they may be missing."""
-    if re.fullmatch(r" ?(?:\^ ?\{? ?\\circ ?\}?(?: ?[CF])?|\\?[%$]|[¢-¥₠-⃏])", unit):
-        return True
-    words = re.findall(r"[^\W\d_]+", _WRAPPED.sub(r"\1", unit))
-    return bool(words) and all(_MEASURES.fullmatch(word) for word in words)
+    """Whether a unit is a sign or words, all of which say of what a number is, so that it may be missing."""
+    text = _WRAPPED.sub(r"\1", unit).strip()
+    words = re.findall(r"[^ /.,()]+", re.sub(rf"{_SIGN}|\^ ?\{{?\d\}}?", " ", text))
+    return bool(words or re.match(_SIGN, text)) and all(_MEASURES.fullmatch(word) for word in words)
 
 
 def _readable(*texts: str) -> bool:
@@ -286,32 +281,13 @@ def _readable(*texts: str) -> bool:
     return all(products <= {*text} for text in letters)
 
 
-def _verified(gold: str, answer: str) -> bool:
-    from math_verify import verify
-
+def _verified(gold: str, answer: str, tolerance: float) -> bool:
     try:
-        golds, answers = _parse(gold), _parse(answer)
-        options = {"allow_set_relation_comp": True, "timeout_seconds": None, "raise_on_error": True}
-        return any(verify(g, a, **options) and _near(g, a) for g, a in itertools.product(golds, answers))
-    except MemoryError:
+        return any(_agree(one, other, tolerance) for one, other in itertools.product(_parse(gold), _parse(answer)))
+    except (MemoryError, ImportError):
         raise
     except Exception:
-        return False
-
-
-def _near(gold: Any, answer: Any) -> bool:
-    """False for numbers, or containers of numbers, that only rounding to six decimals makes equal."""
-    import sympy
-
-    gold, answer = (side.rhs if isinstance(side, sympy.Rel) and side.lhs.is_Symbol else side for side in (gold, answer))
-    if getattr(gold, "is_number", False) and getattr(answer, "is_number", False):
-        difference, size = (abs(value).evalf(30) for value in (gold - answer, gold))
-        return gold.doit() == answer.doit() or bool(difference <= size / 10_000)
-    if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
-        return bool(_near(gold.start, answer.start) and _near(gold.end, answer.end))
-    if isinstance(gold, sympy.FiniteSet | sympy.Tuple):
-        return all(any(_near(member, other) for other in answer.args) for member in gold.args)
-    return True
+        return False  # not mathematics
 
 
 def _parse(text: str) -> list[Any]:
@@ -328,54 +304,38 @@ def _parse(text: str) -> list[Any]:
     return readings
 
 
-def _within(gold: str, tolerance: float, answer: str) -> bool:
-    """Whether two numbers with the same words behind them differ by the tolerance at most."""
-    for pair in _comparable(gold, answer):
-        numbers = [_number(text) for text in pair] if _readable(*pair) else [None]
-        if None not in numbers and abs(numbers[0] - numbers[1]) <= tolerance:  # type: ignore[operator]  # none is None
-            return True
-    return False
+def _agree(gold: Any, answer: Any, tolerance: float) -> bool:
+    """Whether numbers differ by the tolerance at most, or math-verify finds two readings equal and they are near."""
+    from math_verify import verify
+
+    if tolerance and _are_numbers(gold, answer) and abs(gold - answer).evalf(30) <= tolerance:
+        return True
+    equal = verify(gold, answer, allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)
+    return equal and _near(gold, answer)
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float([reading for reading in _parse(text) if not isinstance(reading, str)][-1].evalf())
-    except MemoryError:
-        raise
-    except Exception:
-        return None
+def _near(gold: Any, answer: Any) -> bool:
+    """False for numbers, or containers of numbers, that only rounding to six decimals makes equal."""
+    import sympy
+
+    gold, answer = (side.rhs if isinstance(side, sympy.Rel) and side.lhs.is_Symbol else side for side in (gold, answer))
+    if _are_numbers(gold, answer):
+        return gold.doit() == answer.doit() or bool(abs(gold - answer).evalf(30) <= abs(gold).evalf(30) / 10_000)
+    if all(isinstance(side, sympy.Interval | sympy.FiniteSet | sympy.Tuple) for side in (gold, answer)):
+        numbers = [one for one in answer.args if _are_numbers(one)]
+        return all(any(_near(one, other) for other in numbers) for one in gold.args if _are_numbers(one))
+    return True
 
 
-def _members(text: str) -> list[str]:
-    r"""The members of a list or of a set in braces, a list of one for any other answer; one with \pm is two."""
-    text = _WRAPPED.sub(r"\1", text) if _WRAPPED.fullmatch(text) else text
-    braces = re.fullmatch(r"\\\{((?:(?!\\[{}]|\\mid|[:|]).)*)\\\}", text)
-    members = _split(braces[1] if braces else text)
-    return [
-        member.replace("\\pm", sign)
-        for member in members
-        for sign in (("+", "-") if member.count("\\pm") == 1 and "\\mp" not in member else ("\\pm",))
-    ]
-
-
-def _split(text: str) -> list[str]:
-    """The members of a list: split at commas and semicolons outside all brackets."""
-    members, depth, start = [], 0, 0
-    for position, mark in enumerate(text):
-        depth += (mark in "([{") - (mark in ")]}")
-        if mark in ",;" and depth == 0:
-            members.append(text[start:position])
-            start = position + 1
-    return [member.strip() for member in [*members, text[start:]] if member.strip()]
+def _are_numbers(*values: Any) -> bool:
+    return all(getattr(value, "is_number", False) for value in values)
 
 
 def _memory(field: str) -> int:
     """Bytes of a field of this process's status, such as VmSize."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) << 10
-    raise RuntimeError(f"no {field} in /proc/self/status")
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{field}:")[2].split()[0]) << 10
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]), int(sys.argv[2]))
+    main(Connection(int(sys.argv[1])), float(sys.argv[2]), int(sys.argv[3]))

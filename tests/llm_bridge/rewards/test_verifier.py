@@ -21,7 +21,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cokl.support.errors import InputError
-from llm_bridge.rewards import verifier as verifier_module
 from llm_bridge.rewards.verifier import LONGEST_ANSWER, Judgement, Verifier
 
 PAIRS = [json.loads(line) for line in Path(__file__).with_name("verifier_pairs.jsonl").read_text().splitlines()]
@@ -39,7 +38,7 @@ def verifier():
 
 def started(verifier: Verifier) -> list[subprocess.Popen[bytes]]:
     """Its processes that are idle."""
-    return [process for process in verifier._idle.queue if process is not None]
+    return [worker.process for worker in verifier._idle.queue if worker is not None]
 
 
 def boxed(answer: str) -> str:
@@ -180,10 +179,10 @@ def test_a_process_that_is_killed_again_and_again_is_an_error_and_no_verdict(mon
     own = Verifier()
     start = own._started
 
-    def killed() -> subprocess.Popen[bytes]:
-        process = start()
-        process.kill()
-        return process
+    def killed() -> Any:
+        worker = start()
+        worker.process.kill()
+        return worker
 
     with monkeypatch.context() as patch:
         patch.setattr(own, "_started", killed)
@@ -349,8 +348,8 @@ SHARED = Verifier(seconds=10)
 
 
 def test_a_process_that_cannot_start_is_one_line(monkeypatch, tmp_path):
-    (tmp_path / "verifier_process.py").write_text("raise ModuleNotFoundError('no math_verify')")
-    monkeypatch.setattr(verifier_module, "__file__", str(tmp_path / "verifier.py"))
+    (tmp_path / "math_verify.py").write_text("raise ModuleNotFoundError('no math_verify')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(InputError, match=r"the verifier does not start .*no math_verify") as error:
         Verifier().verify("1", boxed("1"))
     assert "\n" not in str(error.value)
