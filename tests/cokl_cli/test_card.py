@@ -210,6 +210,15 @@ def test_the_others_are_interpolated_where_your_own_ends():
     assert card.answer(card.matched(lab(), settings), "cokl").startswith("CoKL: coverage@64")
 
 
+def test_of_several_of_ones_own_the_one_that_reaches_least_sets_the_match():
+    """CoKL reaches 0.95, and `mine` 0.88 at most."""
+    ours = lab().query("method == 'cokl'")
+    mine = ours.assign(method="mine", p_correct=ours["p_correct"] - 0.1)
+    both = pd.concat([lab(), mine], ignore_index=True)
+    moved = card.comparable(both, CONFIG, ("cokl", "mine"))
+    assert moved.matched_correctness == pytest.approx(0.88, abs=1e-12)
+
+
 def test_one_whose_runs_all_diverge_is_not_comparable_and_moves_nothing():
     table = lab().query("method != 'cokl'")
     assert card.comparable(table, CONFIG, ("cokl",)) == CONFIG

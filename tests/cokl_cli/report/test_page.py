@@ -231,6 +231,18 @@ def test_results_without_a_chat_set_have_a_page(tmp_path: Path):
     assert "<strong>Trained, in one run: GRPO w/o KL 96.0; CoKL 82.2.</strong>" in opening
 
 
+def test_the_language_models_table_has_its_notes_below_it(tmp_path: Path):
+    """GRPO is better on one set than the base, which a normalized score hides."""
+    rows = [("base", 0.0, 60.0, 70.0, 50.0, 48.0), ("grpo", 0.0, 65.0, 40.0, 30.0, 78.0)]
+    columns = ["method", "beta", "math_val", "math500", "olympiad", "chat_val"]
+    scores = pd.DataFrame(rows, columns=columns).assign(model="qwen3-4b", main=1)
+    scores.to_csv(tmp_path / "scores.csv", index=False)
+    scores[["model", "method", "math_val", "chat_val"]].assign(step=0).to_csv(tmp_path / "dynamics.csv", index=False)
+    page.write(tmp_path, tmp_path / "page.html")
+    tables = (tmp_path / "page.html").read_text(encoding="utf-8").partition('<section id="llm">')[2]
+    assert '</div><p class="note">qwen3-4b: GRPO w/o KL lost nothing on math_val' in tables
+
+
 def test_of_several_results_of_a_kind_the_first_is_shown_and_the_others_are_named(results: Path, tmp_path: Path):
     for name in ("paper", "quick"):
         shutil.copytree(results / "paper", tmp_path / name)

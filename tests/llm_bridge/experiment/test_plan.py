@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from cokl.support.errors import InputError
+from cokl_cli.commands import llm
 from cokl_cli.commands.llm import RunStages
 from llm_bridge.experiment import config as configurations
 from llm_bridge.experiment.config import PAPER_METHODS
 from llm_bridge.experiment.jobs import buffer_job, chat_job, command_line, environment, math_job, trained
 from llm_bridge.experiment.minutes import told
+from llm_bridge.experiment.stages import Experiment
 from llm_bridge.experiment.workloads import WORKLOADS, Pace, Prompts, StartModel, Workload
 
 
@@ -108,6 +111,42 @@ def test_a_run_lists_what_is_left_of_it_with_its_minutes(tmp_path):
     assert left[2].startswith("  in all about 23 minutes on ")
 
 
+@pytest.mark.parametrize(
+    ("until", "listed", "done"),
+    [
+        ("math", ["math"], ["math"]),
+        ("buffer", ["math", "buffer"], ["buffer"]),
+        (
+            "chat",
+            ["math", "buffer", "chat/grpo", "chat/cokl"],
+            ["grpo", "tables, not shown", "cokl", "tables", "picture"],
+        ),
+    ],
+)
+def test_a_run_lists_and_does_what_it_is_asked_for_and_shows_the_last_tables(
+    tmp_path, monkeypatch, capsys, until, listed, done
+):
+    """What trains and reports only notes that it was called."""
+    order: list[str] = []
+
+    def plan(experiment, runs):
+        jobs = [math_job(experiment.config, tmp_path, "model"), buffer_job(experiment.config, tmp_path, tmp_path)]
+        jobs += [chat_job(experiment.config, tmp_path, tmp_path, *run) for run in runs]
+        return [(job, None) for job in jobs]
+
+    monkeypatch.setattr(Experiment, "check", plan)
+    monkeypatch.setattr(Experiment, "train_math", lambda experiment: order.append("math"))
+    monkeypatch.setattr(Experiment, "fill_buffer", lambda experiment: order.append("buffer"))
+    monkeypatch.setattr(Experiment, "train_chat", lambda experiment, method, beta: order.append(method))
+    tables = {True: "tables, not shown", False: "tables"}
+    monkeypatch.setattr(llm, "_report", lambda config, root, quiet: order.append(tables[quiet]))
+    monkeypatch.setattr(llm, "_draw", lambda folder: order.append("picture"))
+    asked = RunStages(out=tmp_path / "run", methods=("grpo", "cokl"), until=until)
+    assert asked.run() == 0
+    assert order == done
+    assert re.findall(r"^  (\S+): ", capsys.readouterr().out, re.MULTILINE) == listed
+
+
 @pytest.mark.parametrize(("interval", "minutes"), [(100, 17), (6, 19)])
 def test_the_minutes_of_the_math_stage_have_all_its_evaluations(tmp_path, interval, minutes):
     """By hand, in seconds: 80 to start and 576 for 12 steps of 64 rows; 125 for each evaluation, of 8 answers to half
@@ -147,6 +186,13 @@ def test_a_set_has_no_name_that_its_column_would_be_lost_under(name):
         match="math_sets: expected none of chat_val, distinct, share, model, method, beta, main, math_avg, overall",
     ):
         dataclasses.replace(configurations.PRESETS["smollm2"], math_sets=("known", name))
+
+
+def test_the_buffers_prompts_are_from_what_the_workload_has():
+    files = {name: preset.workload.buffer_file for name, preset in configurations.PRESETS.items()}
+    assert files.pop("smollm2") == "buffer_prompts"  # what its strata leave
+    assert files.pop("open-questions") == "chat_train"  # since it has no math stage
+    assert {*files.values()} == {"math_train"}
 
 
 def test_a_trained_model_is_where_its_job_leaves_it():

@@ -13,6 +13,7 @@ from verl.utils import tensordict_utils as tu
 from cokl.regularizers.base import Stream
 from llm_bridge.buffer.groups import CachedGroup
 from llm_bridge.trainer.rows import ask, join, scores_of_function, uid_of
+from llm_bridge.trainer.step import row_sums
 
 CACHED, FRESH = 3, 2
 BOTH: tuple[Stream, ...] = ("reference", "rollout")
@@ -108,3 +109,9 @@ def test_what_a_function_says_under_a_penalty_is_its_score_and_else_its_accuracy
     said = [{"acc": 1.0, "score": -0.5}, {"acc": 0.25}, {}, None]
     told = [{"reward_extra_info": one} for one in said]
     assert scores_of_function(torch.tensor([9.0, 8.0, 7.0, 6.0]), told).tolist() == [-0.5, 0.25, 7.0, 6.0]
+
+
+def test_a_rows_log_likelihood_is_of_the_tokens_that_the_policy_wrote():
+    rows = torch.tensor([-1.0, -2.0, -4.0]), torch.tensor([-8.0])
+    masks = torch.tensor([1, 0, 1]), torch.tensor([1])
+    assert row_sums(rows, masks).tolist() == [-5.0, -8.0]

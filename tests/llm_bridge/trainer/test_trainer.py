@@ -192,6 +192,13 @@ def test_verls_padding_changes_no_gradient(step, estimator):
     assert [key.startswith("pad") for key in step.workers.keys[0]].count(True) == 1
 
 
+def test_padding_has_no_token_in_a_mean_over_tokens(step):
+    options = "cokl.kl_prompts=1", f"{ACTOR}.loss_agg_mode=token-mean", f"{ACTOR}.ppo_micro_batch_size_per_gpu=16"
+    gradients, rows, _ = step.run(*options)
+    assert len(step.workers.keys[0]) == 32  # 24 and 8 of padding
+    assert max(errors(step, gradients, rows, aggregation="token-mean")) < AGREES
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("option", [*(f"policy_loss.loss_mode={name}" for name in checks._ON_POLICY), "reverse_kl"])
 def test_verls_metrics_are_those_of_the_rl_rows(step, option, mode):
@@ -291,6 +298,21 @@ def test_every_mini_batch_is_a_step_of_its_own_groups(step, count):
         assert set(sizes.values()) == {one_step.CACHED + one_step.FRESH}
         assert sum(row.stream == "rl" for row in part) == 2 * one_step.FRESH
     assert max(errors(step, gradients, rows)) < AGREES
+
+
+def test_under_the_moved_policy_no_more_rows_are_computed_than_fill_the_micro_batches(step):
+    """Three prompts of 4 cached and 5 fresh responses, in micro-batches of 4: one RL row stands in."""
+    asked: list[list[str]] = []
+    right = step.workers.compute_log_prob
+
+    def noted(batch, **options):
+        asked.append(batch.keys)
+        return right(batch, **options)
+
+    with patch.object(step.workers, "compute_log_prob", noted):
+        step.run(SEVERAL, "actor_rollout_ref.rollout.n=5", "cokl.kl_prompts=3")
+    assert len(set(asked[-1])) == len(asked[-1]) == 27 + 1
+    assert sum(step.answered[key].stream == "rl" for key in asked[-1]) == 1
 
 
 def gamma_of_the_sampling_policy(patch):
