@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from cokl.support.errors import InputError
 from cokl.support.extras import not_installed
@@ -85,7 +85,9 @@ class _Worker(NamedTuple):
         try:
             if request:
                 self.pipe.send(request)
-            return self.pipe.recv_bytes().decode()  # not unpickled: hostile input has reached the process
+            return self.pipe.recv_bytes(1000).decode(
+                errors="replace"
+            )  # no pickle: hostile input has reached the process
         except (EOFError, OSError):
             return ""
 
@@ -116,8 +118,8 @@ class Verifier:
         self._limits = [str(seconds), str(memory_bytes)]
         self._processes = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
         self._remembered = functools.lru_cache(REMEMBERED)(self._asked)
-        self._begin()
-        os.register_at_fork(after_in_child=self._begin)  # its parent keeps its processes: two cannot share a pipe
+        self._idle = self._none_started()
+        os.register_at_fork(after_in_child=self._forget)
 
     def verify(self, gold: str, response: str, multiple: bool = False, tolerances: Sequence[float] = ()) -> Judgement:
         """Judge a whole response against a gold answer, both as LaTeX with or without dollar signs.
@@ -147,11 +149,19 @@ class Verifier:
                 worker.ended()
             self._idle.put(None)
 
-    def _begin(self) -> None:
-        """With no process started, and None for each that may be; those that are started come first."""
-        self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
+    def _none_started(self) -> queue.LifoQueue[_Worker | None]:
+        """What is idle: processes, and None for each that may still be started; processes come first."""
+        idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
         for _ in range(self._processes):
-            self._idle.put(None)
+            idle.put(None)
+        return idle
+
+    def _forget(self) -> None:
+        """In a child after a fork: leave the parent its processes, whose pipes two cannot share."""
+        for worker in self._idle.queue:
+            if worker is not None:
+                worker.process.returncode = 0  # not ours to wait for
+        self._idle = self._none_started()
 
     def _asked(self, *request: Any) -> Reason:
         """Ask; again if the process was lost for a reason outside the answer. Raises InputError if that goes on."""
@@ -159,11 +169,17 @@ class Verifier:
         worker = idle.get()
         try:
             for _ in range(TRIES):
-                worker = worker or self._started()
-                if reply := worker.reply(*request):
-                    return reply  # type: ignore[return-value]  # it is one
-                code, worker = worker.ended(), None
-                if code not in _FROM_OUTSIDE:
+                asked, worker = (
+                    worker or self._started(),
+                    None,
+                )  # whoever is interrupted here leaves no late reply behind
+                if (reply := asked.reply(*request)) in get_args(Reason):
+                    worker = asked
+                    return reply  # type: ignore[return-value]  # one of them
+                if reply:
+                    asked.process.kill()
+                code = asked.ended()
+                if reply or code not in _FROM_OUTSIDE:
                     return "timeout" if code == -signal.SIGPROF else "crash"
         finally:
             idle.put(worker)

@@ -23,24 +23,25 @@ MOST_ANSWERS = 2000
 """Answers after which the process ends, so that caches of symbolic expressions do not use up its memory."""
 
 
-def main(pipe: Connection, seconds: float, memory_bytes: int) -> None:
+def main(pipe: Connection, seconds: str, memory_bytes: str) -> None:
     """Say "started" or what is wrong; judge until the pipe ends, an answer is too much or there were `MOST_ANSWERS`.
 
     seconds: CPU time per answer. memory_bytes: over the idle process.
     """
     try:
-        works = judge("\\sqrt{8}", ["2\\sqrt2"], False, []) == "correct"  # loads all that answers need
-        said = "started" if works else "math-verify does not find the root of 8 equal to twice that of 2"
-    except ImportError as error:
-        said = str(error)
-    pipe.send_bytes(said.encode())
-    memory_limit = _memory("VmSize") + memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        if judge("\\sqrt{8}", ["2\\sqrt2"], False, []) != "correct":  # loads all that answers need
+            raise RuntimeError("math-verify does not find the root of 8 equal to twice that of 2")
+        cpu_seconds, memory_limit = float(seconds), _memory("VmSize") + int(memory_bytes)
+        resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    except Exception as error:
+        pipe.send_bytes(f"{type(error).__name__}: {error}".encode()[:1000])
+        return
+    pipe.send_bytes(b"started")
     for _ in range(MOST_ANSWERS):
         request = pipe.recv()
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
             reason = judge(*request)
         except MemoryError:
@@ -145,14 +146,17 @@ _TYPOGRAPHY: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"\\(?:bm|boldsymbol|underline|[lL]arge|[hH]uge|left|right)(?![A-Za-z])", ""),
     (r"(?<![\d} ])\\(?:mathrm|text) ?\{([A-Za-z])\}", r"\1"),
     (r"\^ ?(\\[dt]?frac ?(?:\d\d|\d?\{[^{}]*\}(?:\d|\{[^{}]*\})))", r"^{\1}"),
-    (r"^ ?(?:\\text ?\{[^{}]*(?:\bis|[:=]) ?\}|(?i:(?:the )?(?:final )?answer(?: is)?:? )|=|\\approx )(?=.)", ""),
+    (r"^ ?(?:\\text ?\{[^{}]*(?:\bis|[:=]) ?\}|(?i:(?:the )?(?:final )?answer(?: is)?:? ))(?=.)", ""),
+    (r"^ ?(?:=|\\approx )", ""),
     (r"(?<![\d.^_])\d{1,3}(?:\.\d{3})?(?:(?:\{,\}|[ '\u2019])\d{3})+(?![\d/])", _joined),
-    (rf"({_CURRENCY}) ?(\d+(?:[.,]\d+)*)", r"\2\1"),
+    (rf"({_CURRENCY}) ?(-?(?:\d+(?:[.,]\d+)*|\.\d+|\\frac ?(?:\d\d|\{{\d+\}}\{{\d+\}})|[a-z](?![A-Za-z])))", r"\2\1"),
     (r" ?(?:\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b)", r"\\%"),
     (r" ?(?:\\text ?\{ ?(?:degrees?|deg) ?\}|(?<!\\)\b(?:degrees?|deg)\b)", r"^\\circ "),
     (r",? ?\\text ?\{ ?(?:and|or) ?\} ?|[ ,]+and +|(?<![A-Za-z]{2})[ ,]+or +(?![A-Za-z]{2})", ", "),
     (r"(?<![\d.,/^_])(\d+) ([1-9]\d?)/([1-9]\d*)(?![\d/])", r"\1\\frac{\2}{\3}"),
+    (r"\\text ?\{ ?\}", ""),
     (r"√ ?(\d+|[A-Za-z]|\([^()]*\)|\{[^{}]*\})", r"\\sqrt{\1}"),
+    (r"√", r"\\sqrt"),
     (rf"\\(?:operatorname|mathrm|text) ?\{{({_NAMES})\}}|(?<![\\A-Za-z])({_NAMES})(?![A-Za-z])", r"\\\1\2 "),
     (r"(?<=\d)i(?![A-Za-z])", " i"),  # otherwise math-verify takes it for a symbol
     (r"(?<![. ]) ?[.,;] ?(\}?) ?$", r"\1"),
@@ -170,7 +174,7 @@ _UNIT = re.compile(
 )
 _MEASURES = re.compile(
     r"[kcdmμnMG]?(?:m|g|s|L|l|W|J|N|V|A|Hz|Pa|eV|mol|cal)|[kMG]B|h|in|ft|yd|mi|mph|lbs?|oz|min|hrs?|sec|am|pm|AM|PM|rad|"
-    r"foot|feet|inch|mile|pound|ounce|cup|(?:kilo|centi|milli)?(?:met(?:er|re)|lit(?:er|re)|gram)|second|minute|hour|day|"
+    r"foot|feet|inch|yard|mile|pound|ounce|cup|(?:kilo|centi|milli)?(?:met(?:er|re)|lit(?:er|re)|gram)|second|minute|hour|day|"
     r"week|months?|year|dollar|cent|euro|unit|person|people|per|square|sq|cubic|"
     r"(?!(?:one|two|three|four|five|sixe|seven|eight|nine|ten|hundred|thousand|\w*illion|lakh|crore|percent|dozen|score|"
     r"pair|couple|halve|third|quarter|\w*th)s$)[a-z]{3,}(?<![su])s"
@@ -268,7 +272,7 @@ def _spelt(unit: str) -> str:
 def _says_of_what(unit: str) -> bool:
     """Whether a unit is a sign or words, all of which say of what a number is, so that it may be missing."""
     text = _WRAPPED.sub(r"\1", unit).strip()
-    words = re.findall(r"[^ /.,()]+", re.sub(rf"{_SIGN}|\^ ?\{{?\d\}}?", " ", text))
+    words = re.findall(r"[^ /.,()-]+", re.sub(rf"{_SIGN}|\^ ?\{{?\d\}}?", " ", text))
     return bool(words or re.match(_SIGN, text)) and all(_MEASURES.fullmatch(word) for word in words)
 
 
@@ -284,7 +288,7 @@ def _readable(*texts: str) -> bool:
 def _verified(gold: str, answer: str, tolerance: float) -> bool:
     try:
         return any(_agree(one, other, tolerance) for one, other in itertools.product(_parse(gold), _parse(answer)))
-    except (MemoryError, ImportError):
+    except MemoryError:
         raise
     except Exception:
         return False  # not mathematics
@@ -321,9 +325,10 @@ def _near(gold: Any, answer: Any) -> bool:
     gold, answer = (side.rhs if isinstance(side, sympy.Rel) and side.lhs.is_Symbol else side for side in (gold, answer))
     if _are_numbers(gold, answer):
         return gold.doit() == answer.doit() or bool(abs(gold - answer).evalf(30) <= abs(gold).evalf(30) / 10_000)
-    if all(isinstance(side, sympy.Interval | sympy.FiniteSet | sympy.Tuple) for side in (gold, answer)):
-        numbers = [one for one in answer.args if _are_numbers(one)]
-        return all(any(_near(one, other) for other in numbers) for one in gold.args if _are_numbers(one))
+    if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
+        return _near(gold.start, answer.start) and _near(gold.end, answer.end)
+    if isinstance(gold, sympy.FiniteSet | sympy.Tuple):
+        return all(any(_near(member, other) for other in answer.args) for member in gold.args)
     return True
 
 
@@ -338,4 +343,4 @@ def _memory(field: str) -> int:
 
 
 if __name__ == "__main__":
-    main(Connection(int(sys.argv[1])), float(sys.argv[2]), int(sys.argv[3]))
+    main(Connection(int(sys.argv[1])), *sys.argv[2:])

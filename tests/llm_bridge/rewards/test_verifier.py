@@ -347,12 +347,33 @@ def test_fractions_are_equal_exactly_when_their_values_are(numerator, denominato
 SHARED = Verifier(seconds=10)
 
 
-def test_a_process_that_cannot_start_is_one_line(monkeypatch, tmp_path):
-    (tmp_path / "math_verify.py").write_text("raise ModuleNotFoundError('no math_verify')")
+@pytest.mark.parametrize(
+    ("library", "said"),
+    [
+        ("raise ModuleNotFoundError('no math_verify')", "ModuleNotFoundError: no math_verify"),
+        ("raise OSError('half an installation')", "OSError: half an installation"),
+        ("LatexExtractionConfig = parse = verify = None", "RuntimeError: math-verify does not find the root"),
+    ],
+)
+def test_a_process_that_cannot_start_is_one_line(monkeypatch, tmp_path, library, said):
+    (tmp_path / "math_verify.py").write_text(library)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(InputError, match=r"the verifier does not start .*no math_verify") as error:
+    with pytest.raises(InputError, match=rf"the verifier does not start .*{said}") as error:
         Verifier().verify("1", boxed("1"))
     assert "\n" not in str(error.value)
+
+
+def test_limits_that_cannot_be_set_are_no_verdict():
+    with pytest.raises(InputError, match=r"the verifier does not start .*ValueError"):
+        Verifier(memory_bytes=2.5e8).verify("1", boxed("2 - 1"))  # type: ignore[arg-type]  # not a whole number
+    code = (
+        "import resource\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, ({6 << 30}, {6 << 30}))\n"
+        "from llm_bridge.rewards.verifier import Verifier\n"
+        "print(Verifier(memory_bytes=8 << 30).verify('1', r'\\boxed{2 - 1}'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "the verifier does not start (ValueError" in done.stderr, done
 
 
 def test_works_in_the_threads_of_a_ray_actor():
