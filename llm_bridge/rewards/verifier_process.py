@@ -6,6 +6,7 @@ has used its CPU time, and refuses it memory beyond the limit. Standalone: it im
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import re
 import resource
@@ -29,6 +30,7 @@ def main(pipe: Connection, seconds: str, memory_bytes: str) -> None:
     seconds: CPU time per answer. memory_bytes: over the idle process.
     """
     try:
+        importlib.import_module("math_verify")  # whose error a verdict would not tell
         if judge("\\sqrt{8}", ["2\\sqrt2"], False, []) != "correct":  # loads all that answers need
             raise RuntimeError("math-verify does not find the root of 8 equal to twice that of 2")
         cpu_seconds, memory_limit = float(seconds), _memory("VmSize") + int(memory_bytes)
