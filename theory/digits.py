@@ -1,4 +1,4 @@
-"""Numbers as printed: a fixed count of significant digits, each of them right."""
+"""Numbers as printed: at most so many significant digits, each of them right, without trailing zeros."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ def certified_decimal(value: Interval, digits: int) -> str | None:
     if exponent is None:
         return None
     scaled = value * Interval.of(flint.arb(10) ** (digits - 1 - exponent))
-    rounded = {(end + flint.arb("0.5")).floor().unique_fmpz() for end in (scaled.low, scaled.high)}
-    integer = rounded.pop()
-    if rounded or integer is None or integer > flint.fmpz(10) ** digits:
+    integers = {(end + flint.arb("0.5")).floor().unique_fmpz() for end in (scaled.low, scaled.high)}
+    integer = integers.pop()
+    if integers or integer is None or integer > flint.fmpz(10) ** digits:
         return None
     carried = integer == flint.fmpz(10) ** digits
     return _written(str(integer // 10 if carried else integer), flint.fmpz(exponent + carried), digits)
 
 
 def mass_gap_and_excess(mass: Fraction, q: Fraction, digits: int) -> tuple[str, str, str]:
+    """Z, 1 - Z and Z - q, each to `digits` digits."""
     return rounded(mass, digits), rounded(1 - mass, digits), rounded(mass - q, digits)
 
 

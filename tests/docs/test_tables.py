@@ -108,7 +108,8 @@ def test_what_more_prompts_keep_on_seeds_1_and_2():
     full = [runs[2, name, 4]["known"] for name in ("forward_kl", "reverse_kl")]
     assert min(full) > replay_2["known"]  # "further behind both full KLs"
     assert f"only {100 * many_2['zero_correct']:.1f} % of its fresh groups had no right answer" in words
-    assert many["known"] >= replay["known"]  # "kept as much as replay"
+    assert "On one it then kept as much as replay with 2 at the same coefficient; on the other" in readme
+    assert abs(many["known"] - replay["known"]) < 1
     assert f"on the other it stayed {lacking:.1f} points behind." in readme
     without = [f"{100 * run['zero_correct']:.1f}" for run in (few, many)]
     assert (
@@ -120,7 +121,8 @@ def test_what_more_prompts_keep_on_seeds_1_and_2():
         (first,) = RUNS.query("seed == @seed and reference == 1 and method == 'cokl'").to_dict("records")
         for column in ("known", "unknown", "distinct"):
             assert again[column] == pytest.approx(first[column], abs=6e-5)
-        assert again["chat_val"] == pytest.approx(first["chat_val"], abs=0.0009 if seed == 2 else 6e-5)
+        lower = first["chat_val"] - again["chat_val"]
+        assert lower == pytest.approx(0, abs=6e-5) if seed == 1 else f"on seed 2, {lower:.4f} points lower." in words
     assert "the run with 4 groups is the first one's again, equal in every score but for small talk's reward" in words
     known = RUNS.query("main == 1").pivot(index="seed", columns="method", values="known")
     assert known["cokl"].idxmin() == 1  # CoKL's worst

@@ -229,7 +229,6 @@ def test_a_missing_copy_is_named_with_its_revision(tmp_path):
 
 
 def test_prepare_fetches_the_models_at_their_commits_too(data_dir, monkeypatch, tmp_path, capsys):
-    pytest.importorskip("huggingface_hub")
     fetched: set[tuple[str, ...]] = set()
 
     def model(name, revision, allow_patterns):
@@ -246,7 +245,6 @@ def test_prepare_fetches_the_models_at_their_commits_too(data_dir, monkeypatch, 
 
 @pytest.mark.parametrize("source", [sources.MATH500, sources.WILDCHAT])
 def test_without_network_the_way_out_is_said(monkeypatch, tmp_path, source):
-    pytest.importorskip("huggingface_hub")
     import socket
 
     def refuse(*_args, **_kwargs):
@@ -264,7 +262,6 @@ def test_without_network_the_way_out_is_said(monkeypatch, tmp_path, source):
 
 def test_a_download_is_the_first_use_of_the_hubs_package(tmp_path):
     """Its parts are loaded when they are named. A file that is there needs no network."""
-    pytest.importorskip("huggingface_hub")
     source = sources.WILDCHAT
     place = tmp_path / "cokl" / source.repository / source.revision
     place.mkdir(parents=True)

@@ -177,6 +177,19 @@ def test_what_is_said_of_the_planned_runs_is_what_they_show_by_the_rule():
     assert re.findall(told, readme) == [tuple(apart)]
 
 
+def test_how_right_cokl_ends_at_another_coefficient():
+    ended = [
+        rows["right"].mean()
+        for (_, _), rows in ALL[(ALL["method"] == "cokl") & (ALL["beta"] == 0.03) & ~ALL["held_out"]].groupby(
+            ["seed", "prompts"]
+        )
+        for rows in [rows[rows["step"] == rows["step"].max()]]
+    ]
+    page = (ROOT / "docs/how-to/beta.md").read_text("utf-8")
+    assert len(ended) == 7
+    assert f"At 0.03, on seven seeds, CoKL ended at {100 * min(ended):.0f} to {100 * max(ended):.0f}% right" in page
+
+
 def test_the_tables_are_made_from_the_runs():
     make = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))
     tables = make["open_questions_tables"]()
