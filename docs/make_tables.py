@@ -175,6 +175,7 @@ def open_questions_tables() -> dict[str, str]:
         "first-plan": _selection(selected[FIRST_PLAN], 0.75),
         "selection": _selection(selected[SELECTION], analysis.LEVEL),
         **_compared(runs),
+        "verl": _beside_the_loop(pd.read_csv(OPEN_QUESTIONS / "VERL.csv"), runs),
         **{name: table for name, rows in ABLATIONS.items() if (table := _ablation(runs, rows))},
     }
 
@@ -230,6 +231,29 @@ def _compared(runs: pd.DataFrame) -> dict[str, str]:
         "compared": plain_markdown_table(["", "coefficient", "", *seeds], scores),
         "differences": plain_markdown_table(["", *seeds], differences),
     }
+
+
+def _beside_the_loop(verl: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """VeRL's numbers on the training questions, each with the least and the most of the loop's seeds."""
+    numbers = {
+        "right, %": ("right", 100),
+        "different right answers of 64": ("different", 1),
+        "mean reward of the eight steps before, %": ("train_reward", 100),
+    }
+    trained, rows = runs[~runs["held_out"] & runs["prompts"].eq(PROMPTS)], []
+    for _, of_verl in verl[verl["step"] > 0].iterrows():
+        same = trained
+        for name in ("method", "beta", "step"):
+            same = same[same[name].eq(of_verl[name])]
+        seeds = same.groupby("seed")[[name for name, _ in numbers.values()]].mean()
+        cells = [
+            "{:.1f} ({:.1f} to {:.1f})".format(
+                *(factor * x for x in (of_verl[name], seeds[name].min(), seeds[name].max()))
+            )
+            for name, factor in numbers.values()
+        ]
+        rows.append([_open_label(of_verl["method"]), str(of_verl["step"]), *cells, str(len(seeds))])
+    return plain_markdown_table(["", "step", *numbers, "seeds of the loop"], rows)
 
 
 def _ablation(runs: pd.DataFrame, asked: Sequence[tuple[str, float, int]]) -> str:

@@ -105,7 +105,7 @@ def test_how_plastic_entropy_and_cokl_are_at_other_coefficients():
     assert f"at 0.2 it covers {bonus}, and is right in {entropy[0]}. CoKL covers" in README
     assert f"A bonus that gives up correctness, to {entropy[0][2:4]}%, [finds more]" in README
     cokl = ENTROPY.query("method == 'cokl'").groupby("beta")[["coverage_at_64", "p_correct"]].mean()
-    covered, right = cokl.loc[cokl["coverage_at_64"].idxmax()]
+    covered, right = cokl.loc[0.5]
     assert cokl["coverage_at_64"].idxmax() == cokl.index.max() == 0.5
     assert f"CoKL covers {covered:.3f} at most, at {right:.3f} and a coefficient of 0.5, the largest" in README
     assert most[1] == max(

@@ -28,7 +28,7 @@ def mean(method: str, step: int, held_out: bool, number: str) -> float:
 
 
 def test_every_cell_of_the_findings_table_is_the_runs():
-    of_the_demo = PAGE.partition("### The demo's run")[2]
+    of_the_demo = PAGE.partition("### The demo's run")[2].partition("## Through VeRL")[0]
     rows = [line.strip("| ").split(" | ") for line in of_the_demo.splitlines() if line.startswith("| ")][1:]
     assert [row[0] for row in rows] == ["before training", *["plain RL"] * 2, *["CoKL, 0.03"] * 2]
     for name, step, *cells in rows:
@@ -175,6 +175,27 @@ def test_what_is_said_of_the_planned_runs_is_what_they_show_by_the_rule():
         r"CoKL minus replay is (\S+) ± (\S+) different correct answers of 64, CoKL minus reverse KL (\S+) ± (\d+\.\d+)"
     )
     assert re.findall(told, readme) == [tuple(apart)]
+
+
+def test_where_verls_runs_lie_among_the_loops_seeds():
+    verl = pd.read_csv(ROOT / "llm_bridge/open_questions/VERL.csv").query("step > 0")
+    trained = ALL[~ALL["held_out"] & (ALL["prompts"] == 6)]
+    outside = []
+    for run in verl.to_dict("records"):
+        same = trained
+        for name in ("method", "beta", "step"):
+            same = same[same[name] == run[name]]
+        for number in ("right", "different", "train_reward"):
+            seeds = [rows[number].mean() for _, rows in same.groupby("seed")]
+            if not min(seeds) <= run[number] <= max(seeds):
+                outside.append((run["method"], run["step"], number))
+            row = f"{100 * run['right']:.1f} ({100 * min(seeds):.1f} to {100 * max(seeds):.1f})"
+            assert number != "right" or row in PAGE
+    assert [place for place in outside if place[0] == "cokl"] == [("cokl", 8, "right")]
+    assert {("none", step, "right") for step in (8, 16, 24)} <= {*outside}
+    shown = verl.set_index(["method", "step"])["right"]
+    assert f"in {100 * shown['cokl', 8]:.1f} % of replies" in PAGE
+    assert f"at the end it is right in {100 * shown['none', 24]:.1f} %" in PAGE
 
 
 def test_how_right_cokl_ends_at_another_coefficient():
