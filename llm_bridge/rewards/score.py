@@ -19,7 +19,7 @@ from typing import Any
 
 from cokl.support.errors import InputError
 from llm_bridge.data.rows import Message
-from llm_bridge.rewards.verifier import Verifier, final_answer
+from llm_bridge.rewards.verifier import Verifier
 
 REWARD_MODEL = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
 ATTEMPTS = 3
@@ -55,7 +55,7 @@ async def compute_score(
             multiple=bool(extra_info.get("multiple", False)),
             tolerances=[float(tolerance) for tolerance in extra_info.get("tolerances", ())],
         )
-        return {"score": float(verdict.correct), "verdict": verdict.reason, "answer": final_answer(solution_str)}
+        return {"score": float(verdict.correct), "verdict": verdict.reason, "answer": verdict.answer}
     if reward_router_address is None or reward_model_tokenizer is None:
         raise InputError(
             "chat is scored by a reward model but VeRL runs none: set reward.reward_model.enable=True and "

@@ -64,6 +64,8 @@ class Judgement:
     """What became of one answer."""
 
     reason: Reason
+    answer: str = ""
+    """What stands in the last box, as it is written; "" without one that is closed."""
 
     @property
     def correct(self) -> bool:
@@ -108,8 +110,8 @@ class Verifier:
         processes: answers judged at once, >= 1; None for the machine's cores, at most `MOST_PROCESSES`.
 
     Examples:
-        >>> Verifier().verify("1/2", "so it is 0.5")
-        Judgement(reason='no_answer')
+        >>> Verifier().verify("1/2", r"first \\boxed{1}, no: \\boxed{\\frac12}")
+        Judgement(reason='correct', answer='\\\\frac12')
     """
 
     def __init__(self, seconds: float = 2.0, memory_bytes: int = 256 << 20, processes: int | None = None) -> None:
@@ -131,7 +133,7 @@ class Verifier:
             tolerances: the largest absolute differences, one per gold answer or one for all; none for exact equality.
 
         Returns:
-            The verdict and its reason.
+            The verdict, its reason and the answer.
 
         Raises:
             InputError: a process cannot be started, or is killed from outside again and again.
@@ -139,7 +141,8 @@ class Verifier:
         answers = _boxes(response)
         if isinstance(answers, str):
             return Judgement(answers)
-        return Judgement(self._remembered(_plain(gold), answers, multiple, tuple(map(float, tolerances))))
+        reason = self._remembered(_plain(gold), answers, multiple, tuple(map(float, tolerances)))
+        return Judgement(reason, answers[-1])
 
     def close(self) -> None:
         """End the processes, once they have judged what they are at; a later answer starts others."""
@@ -204,23 +207,6 @@ class Verifier:
             remedy = "" if find_spec("math_verify") else f"; {not_installed('math_verify')}"
             raise InputError(f"the verifier does not start ({said or 'it was killed'}){remedy}")
         return worker
-
-
-def final_answer(response: str) -> str:
-    """What stands in the last box of a response.
-
-    Args:
-        response: all that the model wrote.
-
-    Returns:
-        The answer as it is written; "" without a box that is closed.
-
-    Examples:
-        >>> final_answer(r"first \\boxed{1}, no: \\boxed{\\frac12}")
-        '\\\\frac12'
-    """
-    answers = _boxes(response)
-    return "" if isinstance(answers, str) else answers[-1]
 
 
 def _boxes(response: str) -> tuple[str, ...] | Reason:
