@@ -193,6 +193,9 @@ def test_where_verls_runs_lie_among_the_loops_seeds():
             assert number != "right" or row in PAGE
     assert [place for place in outside if place[0] == "cokl"] == [("cokl", 8, "right")]
     assert {("none", step, "right") for step in (8, 16, 24)} <= {*outside}
+    words = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    counted = "one of CoKL's nine numbers lies outside the range of the loop's seeds, and {} of plain RL's nine"
+    assert counted.format(words[sum(place[0] == "none" for place in outside)]) in PAGE
     shown = verl.set_index(["method", "step"])["right"]
     assert f"in {100 * shown['cokl', 8]:.1f} % of replies" in PAGE
     assert f"at the end it is right in {100 * shown['none', 24]:.1f} %" in PAGE
