@@ -186,15 +186,15 @@ def test_cokl_beside_plain_rl_on_the_seeds_that_both_have():
     ]
     mean_apart, half_width = mean_and_half_width(np.array(ends[0]) - np.array(ends[1]))
     told = f"{mean_apart:.2f} ± {half_width:.2f}"
-    assert abs(mean_apart) < half_width  # undecided
     page, readme = (" ".join(text.split()) for text in (PAGE, (ROOT / "README.md").read_text("utf-8")))
     plain, cokl = np.mean(ends[1]), np.mean(ends[0])
     assert f"it has run on {', '.join(map(str, seeds[:-1]))} and {seeds[-1]}." in page
     assert (
-        f"it has {plain:.1f} different right answers and CoKL {cokl:.1f}; the difference is {told}, undecided." in page
+        f"it has {plain:.1f} different right answers and CoKL {cokl:.1f}; the difference is {told}. That is no claim"
+        in page
     )
-    assert len(seeds) == 4
-    assert f"Plain RL ran on four of the seeds: CoKL minus plain RL is {told} there, undecided." in readme
+    assert len(seeds) == 5
+    assert f"Plain RL has run on five of the seeds so far: CoKL minus plain RL is {told} there, no claim." in readme
 
 
 def test_where_verls_runs_lie_among_the_loops_seeds():
