@@ -87,9 +87,8 @@ class _Worker(NamedTuple):
         try:
             if request:
                 self.pipe.send(request)
-            return self.pipe.recv_bytes(1000).decode(
-                errors="replace"
-            )  # no pickle: hostile input has reached the process
+            # No pickle: hostile input has reached the process.
+            return self.pipe.recv_bytes(1000).decode(errors="replace")
         except (EOFError, OSError):
             return ""
 
@@ -172,10 +171,8 @@ class Verifier:
         worker = idle.get()
         try:
             for _ in range(TRIES):
-                asked, worker = (
-                    worker or self._started(),
-                    None,
-                )  # whoever is interrupted here leaves no late reply behind
+                # Whoever is interrupted from here on leaves no late reply behind.
+                asked, worker = worker or self._started(), None
                 if (reply := asked.reply(*request)) in get_args(Reason):
                     worker = asked
                     return reply  # type: ignore[return-value]  # one of them
