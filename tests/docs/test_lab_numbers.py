@@ -67,7 +67,7 @@ def test_readme_says_what_cokl_gains_and_loses_in_the_simulator():
     told = f"64 draws with CoKL find {spread(coverage * 100)} points more of all correct answers"
     assert f"{told} than with an entropy bonus |" in README
     few = at(DRAWS, method="entropy", beta=0.1)["coverage_at_8"] - at(DRAWS, method="cokl", beta=0.03)["coverage_at_8"]
-    assert f"with 8 draws instead of 64, CoKL finds {spread(few * 100)} points fewer than the entropy bonus." in README
+    assert f"With 8 draws instead of 64, CoKL finds {spread(few * 100)} points fewer than the entropy bonus." in README
     assert f"with 8 the entropy bonus covers {spread(few, 3)} (" in FINDINGS
     equal = [
         at(part, method="entropy", beta=0.1)["coverage_at_8"] - at(part, method="cokl", beta=0.05)["coverage_at_8"]
@@ -82,9 +82,12 @@ def test_readme_says_what_cokl_gains_and_loses_in_the_simulator():
     four = re.findall(r"\| at [^|]* \| (0\.\d+) ± ", FINDINGS.partition("plasticity, narrowed-2 |")[2])[:4]
     least, _, most, highest = sorted(100 * float(number) for number in four)
     assert f"{highest:.1f}" == mean
-    other = "[Measured in three other ways](bandit/FINDINGS.md#plasticity), the lead after CoKL is"
-    assert f"{other} {least:.1f} to {most:.1f} points." in README
-    assert f"mean reward is {mean} ± {half_width} points higher after CoKL than after the entropy bonus" in README
+    told = f"mean reward is {mean} ± {half_width} points higher after CoKL than after an entropy bonus"
+    assert f"{told}; in three other measurements {least:.1f} to {most:.1f} |" in README
+    (moved,) = re.findall(r"\| moved-2 \| (.*?) \|(?= 1\.)", FINDINGS)
+    *after, reference = ([float(number) for number in cell.split(" ± ")] for cell in moved.split(" | "))
+    from_there = f"from there mean reward is {100 * reference[0]:.1f} ± {100 * reference[1]:.1f} points"
+    assert f"{from_there}, after any method {100 * max(after)[0]:.1f} at most" in README
     raw = [
         at(table, mode="sampled", method="reverse_kl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
         - at(table, mode="sampled", method="cokl", beta=0.3)[["prior_correct", "new_correct"]].mean(axis=1) * 100
@@ -169,9 +172,9 @@ def test_few_tokens_are_equal_within_the_margin_that_is_told():
         for end in stats.t.interval(0.9, len(lead) - 1, lead.mean(), stats.sem(lead))
     ]
     assert f"reach from {min(ends):.1f} to {max(ends):.1f} over the four runs" in FINDINGS
-    assert f"on the old task equal within {max(map(abs, ends)):.1f} points, by 90% intervals" in README
+    assert f"equal within {max(map(abs, ends)):.1f} points at the least coefficient tried; at larger ones" in README
     more = [lead.mean() for size in (8, 2) for beta in (3e-4, 1e-3) for lead in few_tokens(size, beta, "prior_correct")]
-    assert f"At 3e-4 and 1e-3 CoKL ends {-max(more):.1f} to {-min(more):.1f} points below replay." in README
+    assert f"at larger ones CoKL ends {-max(more):.1f} to {-min(more):.1f} points below replay |" in README
 
 
 def test_what_is_gained_over_plain_rl_where_few_tokens_decide():
@@ -206,3 +209,10 @@ def test_diversity_with_answers_of_many_tokens_stands_wherever_diversity_is_clai
     )
     assert told
     assert f"{told[1]} more different correct answers of 64 than" in README
+
+
+def test_twelve_tokens_in_readme_are_the_declared_comparison_of_the_logbook():
+    logbook = (ROOT / "REPRODUCTION.md").read_text(encoding="utf-8")
+    first, second = re.findall(r"at equal adaptation \(sampled\): -(\S+ ± \S+) points", logbook)
+    assert f"it is -{first} (-{second}). Replay" in FINDINGS
+    assert f"CoKL ends {first} points below replay on the old task, where both learn the new one alike" in README

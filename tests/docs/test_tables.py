@@ -68,8 +68,10 @@ def test_what_cokl_loses_to_replay_in_smollm2():
     assert list(LEAD.index) == [0, 1, 2, 3, 4, 5, 6]
     planned, later = spread(LEAD[:6], -1), spread(LEAD[3:], -1)  # seeds 0 to 5, and 3 to 6
     words = one_line(README)
-    assert f"CoKL ends {planned} points below replay on the sums that it knew |" in words
-    assert f"Over seeds 3 to 6, which all ran after it was written, it is {later}. Against" in words
+    assert (
+        f"CoKL ends {later} points below replay on the sums that it knew, over the four seeds that ran after" in words
+    )
+    assert f"was written; {planned} over the six of the rule |" in words
     words = one_line(FINDINGS)
     assert re.search(rf"CoKL ends {later} points below (replay|it) on (the )?sums that (it|the model) knew", words)
     assert f"it is {planned}" in words
@@ -109,8 +111,8 @@ def test_what_more_prompts_keep_on_seeds_1_and_2():
     assert min(full) > replay_2["known"]  # "further behind both full KLs"
     assert f"only {100 * many_2['zero_correct']:.1f} % of its fresh groups had no right answer" in words
     assert abs(many["known"] - replay["known"]) < 1
-    told = f"With 8 it kept as much as replay on one seed, and stayed {lacking:.1f} points behind on the other"
-    assert told in readme
+    told = f"it kept on one as much as replay with 2, and on the other {lacking:.1f} points less"
+    assert f"With 8, on two seeds, {told}" in readme
     without = [f"{100 * run['zero_correct']:.1f}" for run in (few, many)]
     assert (
         "With 2 prompts {} % of fresh groups had no right answer, in the mean over steps, with 8 {} %".format(*without)
@@ -132,7 +134,7 @@ def test_what_cokl_keeps_more_than_plain_rl_and_the_score_over_both_tasks():
     gained = {name: ALL_SEEDS[name, "cokl"][:6] - ALL_SEEDS[name, "grpo"][:6] for name in ("known", "chat_val")}
     for page in (README, FINDINGS):
         words = one_line(page)
-        assert re.search(rf"{spread(gained['known'])} points (more )?of (the old task|known sums)", words)
+        assert re.search(rf"{spread(gained['known'])} points (more )?of (an old task|known sums)", words)
         assert f"differs by {spread(gained['chat_val'])}" in words
     both = LEAD / 2 + (ALL_SEEDS["chat_val", "cokl"] - ALL_SEEDS["chat_val", "correct_forward_kl"]) / 2
     told = f"{spread(both[:6], -1)} points below replay over seeds 0 to 5 and {spread(both[3:], -1)} over seeds 3 to 6"
