@@ -92,16 +92,19 @@ def tradeoff(paths: pd.DataFrame) -> Drawing:
 
 
 def while_training(paths: pd.DataFrame) -> Drawing:
-    """Correctness and different right answers over the steps of training, a line a method."""
+    """Correctness over the steps of training, and different right answers over correctness, a line a method."""
+    different = "Different right answers of 64"
     panels = {
         "right": Panel(title="How often right", x="Step", y="Correctness", y_limits=(0, 1)),
-        "different": Panel(title="In how many ways", x="Step", y="Different right answers of 64", y_limits=(0, None)),
+        "different": Panel(
+            title="In how many ways", x="Correctness", y=different, x_limits=(None, 1), y_limits=(0, None)
+        ),
     }
     parts = [
         marks(
             panel,
             "line",
-            x=path["step"],
+            x=path["step" if panel == "right" else "right"],
             y=path[panel],
             method=method,
             label=run_label(str(method)),
@@ -109,7 +112,10 @@ def while_training(paths: pd.DataFrame) -> Drawing:
         for panel in panels
         for method, path in paths.groupby("method", sort=False)
     ]
-    return Drawing(join(parts), panels, 2, 2.6, "Means over the questions that are trained on.", letters=True)
+    caption = (
+        "Means over the questions that are trained on. A line on the right goes through the measurements on the left."
+    )
+    return Drawing(join(parts), panels, 2, 2.6, caption, letters=True)
 
 
 def screen(rows: pd.DataFrame, paths: pd.DataFrame, question: str, width: int = 78) -> str:
