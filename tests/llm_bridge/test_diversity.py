@@ -16,7 +16,7 @@ from tests.llm_bridge.toy import make_toy
 pytestmark = pytest.mark.runs
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "diversity.md"
-PROMPTS, VALIDATION, CACHED, FRESH, PER_PROMPT = 64, 8, 32, 5, 2
+PROMPTS, VALIDATION, CACHED, FRESH, PER_PROMPT = 64, 8, 64, 5, 8
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def test_the_pages_scripts_fill_a_buffer_and_train_with_it(scripts, tmp_path, ca
 
 def test_the_changes_for_many_different_right_answers(scripts, tmp_path, capsys):
     section = TEXT.partition("### Many different right answers")[2].partition("## 4.")[0]
-    one, two, three, four, five = re.findall(r"^\d\. (.*)$", section, re.MULTILINE)
+    one, two, three, four, five = re.findall(r"^\d\. (.*(?:\n   .*)*)$", section, re.MULTILINE)
     (more_answers,) = re.findall(r"`(GRPOConfig\(.*?\))`", two)
     method, beta, prompts = re.findall(r"`(cokl_(?:method|beta|prompts)=[^`]*)`", three)
     (cached,) = re.findall(r"`(cokl_cached_per_prompt=\d+)`", four)
@@ -91,7 +91,7 @@ def test_the_changes_for_many_different_right_answers(scripts, tmp_path, capsys)
     follow(tmp_path, scripts)
     buffer = Buffer.load(tmp_path / "own.parquet", model_fingerprint(tmp_path / "model"))
     assert len(buffer) == NEW
-    assert buffer.group_size == 16
+    assert buffer.group_size == 64
     out = capsys.readouterr().out
     assert len(logged(out, "cokl/loss")) == STEPS
     share = logged(out, "cokl/not_regularized")
