@@ -68,10 +68,8 @@ def test_what_cokl_loses_to_replay_in_smollm2():
     assert list(LEAD.index) == [0, 1, 2, 3, 4, 5, 6]
     planned, later = spread(LEAD[:6], -1), spread(LEAD[3:], -1)  # seeds 0 to 5, and 3 to 6
     words = one_line(README)
-    assert (
-        f"CoKL ends {later} points below replay on the sums that it knew, over the four seeds that ran after" in words
-    )
-    assert f"was written; {planned} over the six of the rule |" in words
+    assert f"CoKL ends {planned} points below replay on the sums that it knew, over the six seeds of" in words
+    assert f"; {later} over the four that ran after it was written |" in words
     words = one_line(FINDINGS)
     assert re.search(rf"CoKL ends {later} points below (replay|it) on (the )?sums that (it|the model) knew", words)
     assert f"it is {planned}" in words
@@ -111,8 +109,8 @@ def test_what_more_prompts_keep_on_seeds_1_and_2():
     assert min(full) > replay_2["known"]  # "further behind both full KLs"
     assert f"only {100 * many_2['zero_correct']:.1f} % of its fresh groups had no right answer" in words
     assert abs(many["known"] - replay["known"]) < 1
-    told = f"it kept on one as much as replay with 2, and on the other {lacking:.1f} points less"
-    assert f"With 8, on two seeds, {told}" in readme
+    assert f"and on the other {lacking:.1f} points less" in readme
+    assert "With 8, on two seeds, it kept on one as much as a replay with 2 and not its best coefficient" in readme
     without = [f"{100 * run['zero_correct']:.1f}" for run in (few, many)]
     assert (
         "With 2 prompts {} % of fresh groups had no right answer, in the mean over steps, with 8 {} %".format(*without)

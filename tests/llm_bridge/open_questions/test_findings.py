@@ -171,6 +171,8 @@ def test_what_is_said_of_the_planned_runs_is_what_they_show_by_the_rule():
     told = r"the second run alone has (\S+) ± (\S+), the first (\S+) ± (\S+)\."
     assert re.findall(told, words) == [tuple(f"{value:.2f}" for run in reversed(alone) for value in run)]
     readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    (row,) = re.findall(r"\| mean new reward, %: CoKL minus Replay \|.*\| (.*?) \|\n", PAGE)
+    assert f"mean reward after CoKL minus that after replay is {row} points" in readme
     told = r"CoKL minus reverse KL is (\S+) ± (\S+) different correct answers of 64, CoKL minus replay (\S+) ± (\S+) \|"
     assert re.findall(told, readme) == [tuple(apart[2:] + apart[:2])]
 
