@@ -109,8 +109,8 @@ def test_what_more_prompts_keep_on_seeds_1_and_2():
     assert min(full) > replay_2["known"]  # "further behind both full KLs"
     assert f"only {100 * many_2['zero_correct']:.1f} % of its fresh groups had no right answer" in words
     assert abs(many["known"] - replay["known"]) < 1
-    assert f"and on the other {lacking:.1f} points less" in readme
-    assert "With 8, on two seeds, it kept on one as much as a replay with 2 and not its best coefficient" in readme
+    assert "With 8 it kept [more on both seeds]" in readme
+    assert min(many["known"] - few["known"], many_2["known"] - few_2["known"]) > 5
     without = [f"{100 * run['zero_correct']:.1f}" for run in (few, many)]
     assert (
         "With 2 prompts {} % of fresh groups had no right answer, in the mean over steps, with 8 {} %".format(*without)
