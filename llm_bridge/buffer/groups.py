@@ -222,6 +222,8 @@ class Buffer:
         Raises:
             InputError: there is none, its rows are refused, or it belongs to another model.
         """
+        if path.is_dir():
+            raise InputError(f"{path}: expected a buffer's file, such as {path / 'buffer.parquet'}, got a folder")
         if not path.is_file():
             raise InputError(f"no buffer at {path}; build it first (step 2 of docs/how-to/verl.md or trl.md)")
         table = read_rows(path, SCHEMA.names)

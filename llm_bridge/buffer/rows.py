@@ -52,7 +52,9 @@ def read_rows(path: Path, required: Collection[str]) -> pa.Table:
     names = table.column_names
     for name in names:
         if name not in SCHEMA.names or names.count(name) > 1:
-            raise InputError(f"{path}, column {name!r}: expected one of each of {', '.join(SCHEMA.names)} and no other")
+            expected = f"one of each of {', '.join(SCHEMA.names)} and no other"
+            prompts = "" if {"response", "response_ids"} & {*names} else "; a file of prompts is no buffer"
+            raise InputError(f"{path}, column {name!r}: expected {expected}{prompts}")
     kept = [name for name in SCHEMA.names if name in names]
     if missing := [name for name in SCHEMA.names if name in required and name not in kept]:
         raise InputError(f"{path} lacks the column {missing[0]!r}; it has {', '.join(kept) or 'none'}")
@@ -87,10 +89,11 @@ def read_table(path: Path) -> pa.Table:
         table = table.combine_chunks()
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
-        raise InputError(f"{path}: expected a whole Parquet file ({reason})") from error
+        raise InputError(f"{path}: expected a whole Parquet file ({reason}); make it again") from error
     if not parquet:
-        how = "`cokl llm rollouts` converts what VeRL and TRL write"
-        raise InputError(f"{path}: expected a Parquet file, got another format; {how}")
+        how = "another format; `cokl llm rollouts` converts what VeRL and TRL write"
+        got = how if path.stat().st_size else "an empty one; make it again"
+        raise InputError(f"{path}: expected a Parquet file, got {got}")
     return table
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -60,15 +61,11 @@ ACCEPTED: dict[str, tuple[tuple, str]] = {
     ),
 }
 """Settings of VeRL: what each may be with a regularizer, the remedy first, and why."""
-SEVERAL: dict[str, tuple[tuple, str]] = {
-    "cokl.prompts": (("buffer", None), "a training prompt's rows would have two ratios in later optimizer steps"),
-}
-"""Further ones with several optimizer steps per rollout."""
 FILTERED: dict[str, tuple[tuple, str]] = {
     "algorithm.filter_groups.metric": (("reward", "score", "acc"), "cached responses have no other"),
     "cokl.prompts": (("buffer", None), "the cached rows of a dropped training prompt would stay"),
 }
-"""And with `filter_groups`."""
+"""Further ones with `filter_groups`."""
 NOT_RUN = {f"{ACTOR}.strategy": "megatron", f"{ROLLOUT}.name": "sglang"}
 """Accepted values of which VeRL's source was read, and that no run of ours had."""
 _OWN_CONFIGURATION = ("torchtitan", "veomni")
@@ -201,9 +198,11 @@ def filters_groups(config: DictConfig) -> bool:
     return bool(OmegaConf.select(config, "algorithm.filter_groups.enable"))
 
 
-def not_run(config: DictConfig) -> str:
-    """What a run has that ours never had, as options; empty if there is nothing."""
-    return " ".join(f"{name}={value}" for name, value in NOT_RUN.items() if OmegaConf.select(config, name) == value)
+def not_run(config: DictConfig) -> Iterator[str]:
+    """The engines of a run that no run of ours had, as options, and whether their packages are here."""
+    for name, engine in NOT_RUN.items():
+        if OmegaConf.select(config, name) == engine:
+            yield f"{name}={engine}" + ("" if find_spec(engine) else ", not installed here")
 
 
 def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterator[Refusal]:
@@ -214,8 +213,13 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
         expected = f"a divisor of data.train_batch_size ({prompts})"
         yield _refusal(f"{ACTOR}.ppo_mini_batch_size", expected, mini_batch, prompts)
     elif prompts > mini_batch or actor.ppo_epochs > 1:
-        yield from accepted(config, SEVERAL)
-        if settings.kl_prompts < (steps := prompts // mini_batch):
+        why = "with cokl.prompts=training: its rows would have two ratios in later optimizer steps"
+        if settings.prompts == "training" and prompts > mini_batch:
+            expected = f"{prompts}, data.train_batch_size, {why}"
+            yield _refusal(f"{ACTOR}.ppo_mini_batch_size", expected, mini_batch, prompts)
+        if settings.prompts == "training" and actor.ppo_epochs > 1:
+            yield _refusal(f"{ACTOR}.ppo_epochs", f"1 {why}", actor.ppo_epochs, 1)
+        if settings.prompts == "buffer" and settings.kl_prompts < (steps := prompts // mini_batch):
             expected = f"at least {steps}, one for each optimizer step: others would be plain RL"
             yield _refusal("cokl.kl_prompts", expected, settings.kl_prompts, steps)
     if settings.prompts == "training" and "kl_prompts" in config.cokl:
@@ -234,7 +238,9 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
 
 def _of_verl(config: DictConfig) -> Iterator[Refusal]:
     """Settings that VeRL's V1 trainer would not do, or would do wrong."""
-    actor = config.actor_rollout_ref.actor
+    actor, temperature = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.temperature
+    if temperature <= 0:
+        yield _refusal(f"{ROLLOUT}.temperature", "a number > 0, by which logits are divided", temperature, 1.0)
     if actor.strategy == "megatron" and "megatron" not in actor:
         yield _refusal("model_engine", "megatron, which has its settings", "another", "megatron")
     for switch, names in _MOVED:

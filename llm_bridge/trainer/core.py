@@ -8,7 +8,7 @@ advantages of `llm_bridge.trainer.advantages`. A group that lost a response to a
 With several optimizer steps per rollout VeRL's update is called once for each. Every step has whole groups, and weights
 of the policy of the moment (Eq. 15): before each step after the first, the added rows' log-probabilities are taken
 anew. As the added rows' old log-probabilities they keep VeRL's ratio at 1. The RL rows' old ones stay those of the
-policy that sampled. Training prompts are refused then (`llm_bridge.trainer.checks.SEVERAL`): their rows, which are RL
+policy that sampled. Training prompts are refused then (`llm_bridge.trainer.checks`): their rows, which are RL
 rows and regularized ones at once, would need two ratios, that to the policy that sampled, and 1.
 """
 

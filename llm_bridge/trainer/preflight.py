@@ -12,6 +12,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -83,6 +84,11 @@ def refusals(config: DictConfig) -> list[Refusal]:
     """Everything for which this configuration is not started."""
     mode = config.trainer.v1.trainer_mode
     trainer = TRAINER_REGISTRY.get(mode, object)
+    ours = get_close_matches(str(mode), [name for name in TRAINER_REGISTRY if name.startswith("cokl")], 1)
+    if mode not in TRAINER_REGISTRY and ours:
+        return [
+            Refusal(f"trainer.v1.trainer_mode: expected {ours[0]}, got {mode}", f"trainer.v1.trainer_mode={ours[0]}")
+        ]
     if issubclass(trainer, BufferTrainer):
         return [*sampling(config), *_of_data(config, None, ()), *_of_lengths(config), *_of_function(config)]
     found, settings, groups = look(config)
@@ -93,14 +99,14 @@ def refusals(config: DictConfig) -> list[Refusal]:
     return [
         *found,
         *_of_data(config, settings, groups),
-        *_of_template(config, asked),
+        *_of_template(config, groups),
         *_of_function(config, settings, asked),
     ]
 
 
 def warnings(config: DictConfig) -> Iterator[str]:
     """What is not refused and not as the command may seem. config: Hydra's, with the options as they were given."""
-    if options := not_run(config):
+    if options := ", ".join(not_run(config)):
         yield f"{options}: read in VeRL's source and not run with a regularizer; compare the first steps with plain RL"
     mode = "trainer.v1.trainer_mode"
     given = [option.partition("=")[2] for option in config.hydra.overrides.task if option.startswith(f"{mode}=")]
@@ -224,9 +230,8 @@ def _of_function(
         return
     if config.reward.reward_model.enable:
         return
-    if settings is None:
-        yield from _of_first_answer(config, function, options)
     if settings is None or not groups:
+        yield from _of_first_answer(config, function, options)
         return
     tokenizer = _tokenizer(config)
     for group in groups[:JUDGED_GROUPS]:

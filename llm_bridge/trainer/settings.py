@@ -52,13 +52,13 @@ class RegularizationSettings:
             got = f"an unknown name{did_you_mean(name, known)}"
             require(name in known, f"cokl.{name}", f"one of {', '.join(known)}", got)
             require(name == "check" or not isinstance(value, bool), f"cokl.{name}", "neither True nor False", value)
-        require("method" in node, "cokl.method", "a method's name", "nothing")
+        require("method" in node, "cokl.method", "a name, such as +cokl.method=replay", "nothing")
         node["method"] = methods.get(str(node["method"]))
         settings = cls(**node)
         require_types(settings, "cokl.")
         name = settings.method.name
         require(len(settings.method.streams()) > 0, "cokl.method", "a regularizer (plain RL is VeRL's own)", name)
-        require(bool(settings.buffer), "cokl.buffer", "a file", "nothing")
+        require(bool(settings.buffer), "cokl.buffer", "a file (step 2 of docs/how-to/verl.md makes it)", "nothing")
         expected = "a number from 1e-38 to 1e38, which advantages in float32 can be"
         require(1e-38 <= settings.beta <= 1e38, "cokl.beta", expected, settings.beta)
         return settings

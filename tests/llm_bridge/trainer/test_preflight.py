@@ -93,6 +93,8 @@ def made(tmp_path_factory) -> Path:
     images: list[Any] = [[{"path": "a.png"}]] * PROMPTS
     rows.assign(images=images).to_parquet(root / "images.parquet")
     (root / "broken.py").write_text("def right(:\n")
+    (root / "empty.parquet").touch()
+    (root / "half.parquet").write_bytes((root / "buffer.parquet").read_bytes()[:500])
     (root / "of-grpo" / "global_step_2").mkdir(parents=True)
     (root / "of-grpo" / "latest_checkpointed_iteration.txt").write_text("2")
     return root
@@ -168,6 +170,7 @@ def test_rows_are_a_multiple_of_the_ranks_that_share_them_out(made, changes, mul
 WRONG: list[tuple[list[str], str, str]] = [
     (["trainer.use_v1=False"], "trainer.use_v1: expected True", "trainer.use_v1=True"),
     ([f"{MODE}=sync"], f"{MODE}: expected cokl, got sync", f"{MODE}=cokl"),
+    ([f"{MODE}=cokl_bufer"], f"{MODE}: expected cokl_buffer, got cokl_bufer", f"{MODE}=cokl_buffer"),
     ([f"{MODE}=separate_async"], "got separate_async, with which cokl.* has no effect", f"{MODE}=cokl"),
     (["algorithm.adv_estimator=gae"], "adv_estimator: expected grpo or rloo or", "algorithm.adv_estimator=grpo"),
     ([f"{ACTOR}.policy_loss.loss_mode=sapo"], "loss_mode: expected vanilla", f"{ACTOR}.policy_loss.loss_mode=vanilla"),
@@ -185,10 +188,17 @@ WRONG: list[tuple[list[str], str, str]] = [
     (["actor_rollout_ref.model.lora_adapter_path=/a"], "_path: expected null", "actor_rollout_ref.model.lora_adapter"),
     ([f"{ACTOR}.ppo_mini_batch_size=60"], "a divisor of data.train_batch_size (64)", f"{ACTOR}.ppo_mini_batch_size=64"),
     (
-        [f"{ACTOR}.ppo_epochs=2", "~cokl.kl_prompts", "+cokl.prompts=training"],
-        "cokl.prompts: expected buffer or null with a regularizer (a training prompt's rows would have two ratios",
-        "cokl.prompts=buffer",
+        [f"{ACTOR}.ppo_epochs=2", *TRAINING],
+        "ppo_epochs: expected 1 with cokl.prompts=training: its rows would have two ratios",
+        f"{ACTOR}.ppo_epochs=1",
     ),
+    (
+        [f"{ACTOR}.ppo_mini_batch_size=4", *TRAINING],  # more steps than cokl.kl_prompts has by default
+        "ppo_mini_batch_size: expected 64, data.train_batch_size, with cokl.prompts=training",
+        f"{ACTOR}.ppo_mini_batch_size=64",
+    ),
+    ([f"{ROLLOUT}.temperature=0", "cokl.method=replay"], "temperature: expected a number > 0", f"{ROLLOUT}.temp"),
+    (["~cokl.method"], "cokl.method: expected a name, such as +cokl.method=replay, got nothing", ""),
     (
         ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=seq_final_reward"],
         "filter_groups.metric: expected reward or score or acc with a regularizer (cached responses have no other)",
@@ -225,22 +235,38 @@ WRONG: list[tuple[list[str], str, str]] = [
     ),
     (["+cokl.kl_prompt=8"], "cokl.kl_prompt: expected one of method, beta", ""),
     (["+cokl.kl_prompt=8"], "got an unknown name (did you mean kl_prompts?)", ""),
-    (["~cokl.buffer"], "cokl.buffer: expected a file, got nothing", ""),
+    (["~cokl.buffer"], "cokl.buffer: expected a file (step 2 of docs/how-to/verl.md makes it), got nothing", ""),
+    (["cokl.buffer=ROOT"], "expected a buffer's file, such as ROOT/buffer.parquet, got a folder", ""),
+    (["cokl.buffer=ROOT/empty.parquet"], "expected a Parquet file, got an empty one; make it again", ""),
+    (["cokl.buffer=ROOT/half.parquet"], "half.parquet: expected a whole Parquet file", ""),
+    (["cokl.buffer=ROOT/math_train.parquet"], "and no other; a file of prompts is no buffer", ""),
     (["cokl.buffer=/none.parquet"], "/none.parquet", ""),
     (["cokl.buffer=ROOT/unsolved.parquet"], "the buffer holds no correct response", ""),
     (["data.max_response_length=4"], "max_response_length: expected at least 5", "data.max_response_length=5"),
     (["data.max_prompt_length=5"], "data.max_prompt_length: expected at least", "data.max_prompt_length="),
     ([f"{ROLLOUT}.temperature=0.7"], "temperature: expected 1, at which the buffer", f"{ROLLOUT}.temperature=1"),
-    ([f"{FUNCTION}=/none.py"], "reward.custom_reward_function: reward function '/none.py:right'", ""),
-    (["reward.custom_reward_function.name=nobody"], "rewards.py:nobody': expected FILE.py:NAME", ""),
+    ([f"{FUNCTION}=/none.py"], "reward function '/none.py:right': there is no file /none.py", ""),
+    (["reward.custom_reward_function.name=nobody"], "short, asking, no nobody", ""),
     (["reward.custom_reward_function.name=other"], "stored as correct and this run's reward function gives it 0", ""),
     (["reward.custom_reward_function.name=raising"], "got NameError: name 'right_or_wrong' is not defined", ""),
     (["reward.custom_reward_function.name=lacking"], "_function: the reward function's answer to", ""),
     (["reward.custom_reward_function.name=short"], "VeRL calls it with data_source, solution_str,", ""),
-    ([f"{FUNCTION}=ROOT/broken.py"], "broken.py:right': expected FILE.py:NAME", ""),
+    ([f"{FUNCTION}=ROOT/broken.py"], "broken.py ends with SyntaxError: invalid syntax", ""),
+    (
+        ["cokl.method=replay", "reward.custom_reward_function.name=raising"],
+        "got NameError: name 'right_or_wrong' is not defined",
+        "",
+    ),
     (["critic.enable=True"], "critic.enable: expected null or False", "critic.enable=null"),
     (["trainer.default_local_dir=ROOT/of-grpo"], "global_step_2 holds no buffer_position.json: it is not a", ""),
-    ([f"actor_rollout_ref.model.custom_chat_template='{TEMPLATE}'"], "other tokens than this run's chat template", ""),
+    *(
+        (
+            [f"actor_rollout_ref.model.custom_chat_template='{TEMPLATE}'", f"cokl.method={method}"],
+            "other tokens than this run's chat template",
+            "",
+        )
+        for method in ("cokl", "replay")
+    ),
     (["reward.reward_manager.name=gdpo"], "reward_manager.name: expected naive or dapo or", "reward.reward_manager"),
     (
         ["+reward.reward_kwargs.overlong_buffer_cfg.enable=True", "data.max_response_length=777"],
@@ -313,10 +339,10 @@ def test_verls_own_reward_function_is_not_refused_where_it_has_one(made):
 @pytest.mark.parametrize(("overrides", "message", "remedy"), WRONG)
 def test_a_wrong_start_is_refused_with_its_remedy(made, overrides, message, remedy):
     found = refusals(configuration(made, *overrides))
-    reasons = [refusal.reason for refusal in found if message in refusal.reason]
-    assert len(reasons) == 1, found
-    assert "\n" not in reasons[0]
-    (refusal,) = [refusal for refusal in found if message in refusal.reason]
+    told = [refusal for refusal in found if message.replace("ROOT", str(made)) in refusal.reason]
+    assert len(told) == 1, found
+    (refusal,) = told
+    assert "\n" not in refusal.reason
     assert refusal.remedy.startswith(remedy)
     assert bool(refusal.remedy) == bool(remedy)
 
@@ -452,7 +478,7 @@ def test_an_engine_that_was_not_run_is_warned_of_in_one_line(entered, capsys):
     with pytest.raises(SystemExit):
         main_ppo.main()
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cokl: ")]
-    options = f"{ACTOR}.strategy=megatron {ROLLOUT}.name=sglang"
+    options = f"{ACTOR}.strategy=megatron, not installed here, {ROLLOUT}.name=sglang, not installed here"
     assert line.startswith(f"cokl: warning: {options}: read in VeRL's source and not run with a regularizer")
 
 
