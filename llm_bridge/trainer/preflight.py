@@ -96,10 +96,12 @@ def refusals(config: DictConfig) -> list[Refusal]:
         reason = f"trainer.v1.trainer_mode: expected cokl, got {mode}, with which cokl.* has no effect"
         found.append(Refusal(reason, "trainer.v1.trainer_mode=cokl"))
     asked = groups if settings and "rollout" in settings.method.streams() else ()
+    for another in () if asked else _of_template(config, groups):  # a buffer may bring tokens of its own
+        print(f"cokl: warning: {another.reason}", file=sys.stderr, flush=True)
     return [
         *found,
         *_of_data(config, settings, groups),
-        *_of_template(config, groups),
+        *_of_template(config, asked),
         *_of_function(config, settings, asked),
     ]
 

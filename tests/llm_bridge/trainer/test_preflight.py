@@ -259,14 +259,7 @@ WRONG: list[tuple[list[str], str, str]] = [
     ),
     (["critic.enable=True"], "critic.enable: expected null or False", "critic.enable=null"),
     (["trainer.default_local_dir=ROOT/of-grpo"], "global_step_2 holds no buffer_position.json: it is not a", ""),
-    *(
-        (
-            [f"actor_rollout_ref.model.custom_chat_template='{TEMPLATE}'", f"cokl.method={method}"],
-            "other tokens than this run's chat template",
-            "",
-        )
-        for method in ("cokl", "replay")
-    ),
+    ([f"actor_rollout_ref.model.custom_chat_template='{TEMPLATE}'"], "other tokens than this run's chat template", ""),
     (["reward.reward_manager.name=gdpo"], "reward_manager.name: expected naive or dapo or", "reward.reward_manager"),
     (
         ["+reward.reward_kwargs.overlong_buffer_cfg.enable=True", "data.max_response_length=777"],
@@ -480,6 +473,14 @@ def test_an_engine_that_was_not_run_is_warned_of_in_one_line(entered, capsys):
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cokl: ")]
     options = f"{ACTOR}.strategy=megatron, not installed here, {ROLLOUT}.name=sglang, not installed here"
     assert line.startswith(f"cokl: warning: {options}: read in VeRL's source and not run with a regularizer")
+
+
+def test_another_template_than_the_buffers_is_warned_of_where_no_fresh_answers_are_drawn(made, capsys):
+    template = f"actor_rollout_ref.model.custom_chat_template='{TEMPLATE}'"
+    for given, warned in (([template], True), ([], False)):
+        assert refusals(configuration(made, "cokl.method=replay", *given)) == []
+        told = "cokl: warning: cokl.buffer: 10 of its 10 prompts have other tokens than this run's chat template gives"
+        assert (told in capsys.readouterr().err) == warned
 
 
 def test_an_asynchronous_trainer_that_is_replaced_is_told(entered, monkeypatch, capsys):
