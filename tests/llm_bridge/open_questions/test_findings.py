@@ -246,8 +246,8 @@ def test_how_right_cokl_ends_at_another_coefficient():
         for rows in [rows[rows["step"] == rows["step"].max()]]
     ]
     page = (ROOT / "docs/how-to/beta.md").read_text("utf-8")
-    assert len(ended) == 7
-    assert f"At 0.03, on seven seeds, CoKL ended at {100 * min(ended):.0f} to {100 * max(ended):.0f}% right" in page
+    assert len(ended) == 8
+    assert f"At 0.03, on eight seeds, CoKL ended at {100 * min(ended):.0f} to {100 * max(ended):.0f}% right" in page
 
 
 def test_the_tables_are_made_from_the_runs():
@@ -257,6 +257,24 @@ def test_the_tables_are_made_from_the_runs():
     assert len(tables) == PAGE.count("<!-- table ")
     assert f"| CoKL | 0.03 | 76.6% | 8.9 | {100 * ends(100, 16)['right']['cokl', 0.03]:.1f}% |" in tables["first-plan"]
     assert f"| {at_the_level('cokl', 0.01, 101, 0.8):.1f} |" in tables["selection"].splitlines()[2]
+
+
+def test_what_is_said_of_the_ablation_is_its_runs():
+    last = ALL[ALL["seed"].between(30, 32) & (ALL["step"] == 24) & ~ALL["held_out"]]
+    ended: Any = last.groupby(["method", "beta", "seed"])[["right", "different"]].mean()
+
+    def told(method: str, beta: float) -> str:
+        right, different = (mean_and_half_width(ended.loc[method, beta][name].to_numpy()) for name in ended)
+        return f"{100 * right[0]:.1f} ± {100 * right[1]:.1f} %@{different[0]:.1f} ± {different[1]:.1f}"
+
+    words = " ".join(PAGE.split())
+    assert (
+        f"ends where plain RL ends: {told('cokl_without_term1', 0.01).replace('@', ' right with ')} different" in words
+    )
+    assert f"plain RL {told('none', 0.0).replace('@', ' with ')}. With it" in words
+    pulled = [ended.loc[name, 0.01].mean() for name in ("cokl", "correct_forward_kl")]
+    assert [round(float(end["right"]), 1) for end in pulled] == [0.9, 0.9]
+    assert round(float(np.mean([end["different"] for end in pulled])), 1) == 7.8
 
 
 def test_an_ablations_cells_are_means_over_seeds_at_the_end_and_at_the_level():
