@@ -53,7 +53,7 @@ def read_rows(path: Path, required: Collection[str]) -> pa.Table:
     for name in names:
         if name not in SCHEMA.names or names.count(name) > 1:
             expected = f"one of each of {', '.join(SCHEMA.names)} and no other"
-            prompts = "" if {"response", "response_ids"} & {*names} else "; a file of prompts is no buffer"
+            prompts = "" if "response_ids" in names else "; a file of prompts is no buffer"
             raise InputError(f"{path}, column {name!r}: expected {expected}{prompts}")
     kept = [name for name in SCHEMA.names if name in names]
     if missing := [name for name in SCHEMA.names if name in required and name not in kept]:

@@ -11,6 +11,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from cokl.support.errors import InputError
@@ -47,27 +48,26 @@ def load_function(name: str, **more: Any) -> Callable[..., Any]:
 
     Raises InputError if it is not there, or not of the form that VeRL calls.
     """
-    from verl.utils.import_utils import load_extern_object, load_module
+    from verl.utils.import_utils import load_module
 
     path, _, attribute = name.rpartition(":")
     if not path:
         raise InputError(f"reward function {name!r}: expected FILE.py:NAME or pkg://MODULE:NAME")
-    told = {"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}}
+    if not path.startswith("pkg://") and not Path(path.removeprefix("file://")).exists():
+        raise InputError(f"reward function {name!r}: there is no file {path}")
     try:
-        function = load_extern_object(path, attribute)
-        inspect.signature(function).bind(**told, **more)
-    except TypeError as error:
-        keywords = ", ".join([*told, *more])
-        raise InputError(f"reward function {name!r}: VeRL calls it with {keywords} as keywords ({error})") from error
-    except FileNotFoundError as error:
-        raise InputError(f"reward function {name!r}: there is no file {path}") from error
-    except AttributeError as error:
-        module = load_module(path)
-        own = [own for own, part in vars(module).items() if getattr(part, "__module__", "") == module.__name__]
-        raise InputError(
-            f"reward function {name!r}: {path} has {', '.join(own) or 'nothing'}, no {attribute}"
-        ) from error
-    except (ImportError, OSError, RuntimeError, ValueError, SystemExit) as error:
+        module: Any = load_module(path)
+    except (Exception, SystemExit) as error:  # whatever the file does
         cause = error.__cause__ or error  # VeRL's own error says nothing
         raise InputError(f"reward function {name!r}: {path} ends with {type(cause).__name__}: {cause}") from error
+    if not hasattr(module, attribute):
+        own = [own for own, part in vars(module).items() if getattr(part, "__module__", "") == module.__name__]
+        raise InputError(f"reward function {name!r}: {path} has {', '.join(own) or 'nothing'}, no {attribute}")
+    function: Callable[..., Any] = getattr(module, attribute)
+    told = {"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}}
+    try:
+        inspect.signature(function).bind(**told, **more)
+    except (TypeError, ValueError) as error:  # the latter where there is no signature
+        keywords = ", ".join([*told, *more])
+        raise InputError(f"reward function {name!r}: VeRL calls it with {keywords} as keywords ({error})") from error
     return function

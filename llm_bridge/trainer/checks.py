@@ -212,16 +212,16 @@ def _of_settings(config: DictConfig, settings: RegularizationSettings) -> Iterat
     if not mini_batch or prompts % mini_batch:
         expected = f"a divisor of data.train_batch_size ({prompts})"
         yield _refusal(f"{ACTOR}.ppo_mini_batch_size", expected, mini_batch, prompts)
-    elif prompts > mini_batch or actor.ppo_epochs > 1:
+    elif settings.prompts == "training":
         why = "with cokl.prompts=training: its rows would have two ratios in later optimizer steps"
-        if settings.prompts == "training" and prompts > mini_batch:
+        if prompts > mini_batch:
             expected = f"{prompts}, data.train_batch_size, {why}"
             yield _refusal(f"{ACTOR}.ppo_mini_batch_size", expected, mini_batch, prompts)
-        if settings.prompts == "training" and actor.ppo_epochs > 1:
+        if actor.ppo_epochs > 1:
             yield _refusal(f"{ACTOR}.ppo_epochs", f"1 {why}", actor.ppo_epochs, 1)
-        if settings.prompts == "buffer" and settings.kl_prompts < (steps := prompts // mini_batch):
-            expected = f"at least {steps}, one for each optimizer step: others would be plain RL"
-            yield _refusal("cokl.kl_prompts", expected, settings.kl_prompts, steps)
+    elif settings.kl_prompts < (steps := prompts // mini_batch):
+        expected = f"at least {steps}, one for each optimizer step: others would be plain RL"
+        yield _refusal("cokl.kl_prompts", expected, settings.kl_prompts, steps)
     if settings.prompts == "training" and "kl_prompts" in config.cokl:
         reason = "cokl.kl_prompts: expected nothing with cokl.prompts=training, which draws no prompts"
         yield Refusal(f"{reason}, got {settings.kl_prompts}", "~cokl.kl_prompts")

@@ -110,6 +110,13 @@ def test_a_file_that_python_cannot_read_is_told_with_pythons_reason(tmp_path):
         load_function(f"{tmp_path / 'spoilt_judge.py'}:judge")
 
 
+def test_a_package_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "spoilt_package.py").write_text("import math\nmath.absent\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match="spoilt_package ends with AttributeError: module 'math' has no"):
+        load_function("pkg://spoilt_package:judge")
+
+
 def test_verls_own_dispatch_judges():
     dispatched = load_function("pkg://verl.utils.reward_score:default_compute_score")
     assert [reward_of(dispatched, f"#### {number}", "openai/gsm8k", "4", {}) for number in (4, 5)] == [1.0, 0.0]
