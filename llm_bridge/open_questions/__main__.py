@@ -1,6 +1,6 @@
 """`python -m llm_bridge.open_questions FOLDER --seeds 100 none cokl=0.01,0.03`: the experiment's runs, as one table.
 
-FOLDER/RUNS.csv gets a row for each run, question and measurement, tradeoff.png the trade-off of the first seed. Runs
+FOLDER/RUNS.csv gets a row for each run, question and measurement, tradeoff.png is their trade-off. Runs
 that are in FOLDER are not trained again.
 """
 
@@ -79,7 +79,7 @@ def main() -> None:
         with Execution(out=given.folder, jobs=given.jobs).results_folder(told) as folder:
             rows = conduct(folder, smollm2_in(folder), asked, runs, Execution(jobs=given.jobs), afterwards)
             analysis.save(rows, folder)
-            paths = analysis.means(rows[rows["seed"] == given.seeds[0]])
+            paths = analysis.means(rows)
             print(paths[paths["step"] == paths["step"].max()].round(3).to_string(index=False))
             print(save(render(figures.tradeoff(paths)), folder, "tradeoff")[-1])
     except InputError as error:

@@ -51,9 +51,10 @@ def answers(rows: pd.DataFrame, question: str) -> Picture:
 
 
 def tradeoff(paths: pd.DataFrame) -> Drawing:
-    """Correctness against different right answers, and against the KL among cached right ones, of one seed's runs.
+    """Correctness against different right answers, and against the KL among cached right ones.
 
-    A point is a run's end, one for each coefficient; the thin line is its path from the base.
+    A point is where the runs of a coefficient end, as a mean over seeds; a thin line is the path of one run from the
+    base, and the start is the mean base.
     """
     panels = {
         "different": Panel(
@@ -71,22 +72,24 @@ def tradeoff(paths: pd.DataFrame) -> Drawing:
     }
     parts = []
     for method, of_method in paths.groupby("method", sort=False):
-        ends = of_method[of_method["step"] == of_method["step"].max()].sort_values("beta")
+        ends = of_method.groupby(["seed", "beta"]).tail(1).groupby("beta")[["right", *panels]].mean()
         for panel in panels:
             name = methods.label(str(method), {"none": "No regularizer"})
             parts += [
                 marks(panel, "seed", x=path["right"], y=path[panel], method=method, label="", run=number)
-                for number, (_, path) in enumerate(of_method.groupby("beta"))
+                for number, (_, path) in enumerate(of_method.groupby(["seed", "beta"]))
             ]
             parts.append(marks(panel, "point", x=ends["right"], y=ends[panel], method=method, label=name))
-    start = paths[paths["step"] == 0].iloc[:1]
+    start = paths[paths["step"] == 0].drop_duplicates("seed")[["right", *panels]].mean().to_frame().T
     parts += [
         marks(panel, "point", x=start["right"], y=start[panel], method="base", label="Before training")
         for panel in panels
     ]
+    seeds = paths["seed"].nunique()
     caption = (
-        "The paper's Figure 2 with open questions: a point is the end of a run, one for each coefficient of a "
-        "method, and a thin line its path from the model before training. One seed."
+        "The paper's Figure 2 with open questions: a point is where training ends, one for each coefficient of a "
+        "method, and a thin line the path of a run from the model before training. "
+        + ("One seed." if seeds == 1 else f"Points are means over {seeds} seeds.")
     )
     return Drawing(join(parts), panels, 2, 3.0, caption, letters=True)
 

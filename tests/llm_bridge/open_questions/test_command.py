@@ -33,7 +33,7 @@ def test_runs_of_two_methods_are_one_table_and_a_picture(model_folder, tmp_path,
     assert rows[rows["step"] == 16]["new_reward"].notna().all()
     shown = capsys.readouterr().out
     assert "tradeoff.png" in shown
-    assert shown.count("cokl") == 2  # both coefficients at the first seed's last step
+    assert shown.count("cokl") == 4  # both coefficients at each seed's last step
     assert run(monkeypatch, *words[:-1]) == 2  # without what comes afterwards it is another experiment
     assert "afterwards: 8 there, 0 asked for" in capsys.readouterr().err
 

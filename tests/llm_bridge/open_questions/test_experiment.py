@@ -212,6 +212,21 @@ def test_differences_are_paired_by_seed():
     assert half == pytest.approx(4.302653 / math.sqrt(3), rel=1e-5)  # t of 2 degrees; the differences are 1, 2, 3
 
 
+def test_a_point_of_the_trade_off_is_the_mean_end_and_each_run_has_a_path():
+    runs = {0: ([0.2, 0.5, 0.9], [6.0, 9.0, 7.0]), 1: ([0.4, 0.8, 0.7], [4.0, 3.0, 10.0])}
+    rows = [made(*numbers, seed=seed).assign(step=[0, 8, 16]) for seed, numbers in runs.items()]
+    drawing = figures.tradeoff(pd.concat(rows))
+    marks = drawing.marks[drawing.marks["panel"] == "different"]
+    paths, points = marks[marks["kind"] == "seed"], marks[marks["kind"] == "point"]
+    assert {tuple(zip(path["x"], path["y"], strict=True)) for _, path in paths.groupby("run")} == {
+        tuple(zip(*numbers, strict=True)) for numbers in runs.values()
+    }
+    found = {str(point["label"]): (point["x"], point["y"]) for _, point in points.iterrows()}
+    assert found["CoKL"] == pytest.approx((0.8, 8.5))
+    assert found["Before training"] == pytest.approx((0.3, 5.0))
+    assert "means over 2 seeds" in drawing.caption
+
+
 def test_the_screen_tells_names_counts_and_what_is_wrong():
     counts = [["Kenya", 30], ["", 20], *[[name, 1] for name in "abcdefghijklmn"]]
     rows = made([44 / 64], [15], "none").assign(answers=json.dumps(counts), question="Name a country in Africa.")
