@@ -109,9 +109,9 @@ def test_what_more_prompts_keep_on_seeds_1_and_2():
     assert min(full) > replay_2["known"]  # "further behind both full KLs"
     assert f"only {100 * many_2['zero_correct']:.1f} % of its fresh groups had no right answer" in words
     assert abs(many["known"] - replay["known"]) < 1
-    knew = f"it knew {many['known']:.1f} % of the old sums on one seed and {many_2['known']:.1f} % on another"
-    assert f"at the same coefficient, {knew}. With 2 it had known {few['known']:.1f} and {few_2['known']:.1f} %" in readme
-    assert f"; replay, with 2, knows {replay['known']:.1f} and {replay_2['known']:.1f} %." in readme
+    told = f"{few['known']:.1f} and {few_2['known']:.1f} % of the old sums with 2 prompts"
+    told += f", and {many['known']:.1f} and {many_2['known']:.1f} % with 8."
+    assert f"{told} Replay kept {replay['known']:.1f} and {replay_2['known']:.1f} % with 2." in readme
     assert min(many["known"] - few["known"], many_2["known"] - few_2["known"]) > 5
     without = [f"{100 * run['zero_correct']:.1f}" for run in (few, many)]
     assert (
