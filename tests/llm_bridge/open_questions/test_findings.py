@@ -277,6 +277,28 @@ def test_what_is_said_of_the_ablation_is_its_runs():
     assert round(float(np.mean([end["different"] for end in pulled])), 1) == 7.8
 
 
+NUMBERS = (("right", 100), ("different", 1))
+
+
+def test_what_is_said_of_the_questions_a_step_is_their_runs():
+    there = EVERY[EVERY["seed"].between(30, 32) & EVERY["method"].eq("cokl") & EVERY["beta"].eq(0.01)]
+    there = there[~there["held_out"]].groupby(["prompts", "seed", "step"])[["right", "different"]].mean()
+    ended: Any = there.xs(24, level="step")
+    assert ended.groupby("prompts").size().to_dict() == {2: 3, 4: 3, 6: 3, 8: 3, 16: 3}
+    (few_right, few), (many_right, many) = (
+        [mean_and_half_width(scale * ended.loc[prompts][name].to_numpy()) for name, scale in NUMBERS]
+        for prompts in (2, 16)
+    )
+    words = " ".join(PAGE.split())
+    told = "CoKL ends at {:.1f} ± {:.1f} % right, with 16 at {:.1f} ± {:.1f} %.**".format(*few_right, *many_right)
+    assert f"**With 2 questions a step {told}" in words
+    told = "It has {:.1f} ± {:.1f} and {:.1f} ± {:.1f} different right answers there".format(*few, *many)
+    assert told in words
+    assert (there["right"].groupby(["prompts", "seed"]).max() < 0.8).groupby("prompts").sum().to_dict() == {
+        2: 1, 4: 0, 6: 0, 8: 0, 16: 0,
+    }  # fmt: skip
+
+
 def test_an_ablations_cells_are_means_over_seeds_at_the_end_and_at_the_level():
     """Two questions, steps 0, 8 and 24: by hand. The second method never reaches the level on one seed."""
     make = runpy.run_path(str(ROOT / "docs" / "make_tables.py"))
