@@ -2,7 +2,7 @@
 
 ASSUMPTIONS.md, what the paper leaves open, is from the source. The tables of llm_bridge/FINDINGS.md, each between a
 comment with its name and one that ends it, are from SmolLM2's scores, those of llm_bridge/open_questions/FINDINGS.md
-from its runs. figures/rendered/smollm2_seeds is of SmolLM2's scores, too.
+from its runs. In figures/rendered, smollm2_seeds is of SmolLM2's scores and open_questions_tradeoff of those runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cokl import methods
 from cokl.support.statistics import mean_and_half_width, plain_markdown_table, with_spread
 from figures.matplotlib_renderer import render
 from figures.style import save
-from llm_bridge.open_questions import analysis
+from llm_bridge.open_questions import analysis, figures
 from llm_bridge.report.figures import ends_by_seed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +48,9 @@ PROMPTS = 6
 """Of a step, in the plan."""
 PLANNED = {"cokl": 0.01, "correct_forward_kl": 0.01, "reverse_kl": 0.01}
 """The plan's methods and their coefficients."""
+FIGURE_SEEDS = (30, 31)
+"""Of the plan's seeds, those on which the methods of the figure ran with further coefficients."""
+FIGURE_METHODS = ("none", "entropy", "reverse_kl", "forward_kl", "correct_forward_kl", "cokl")
 ABLATED = range(30, 33)
 """Seeds on which the open questions' ablations are to run, beside the plan's."""
 ABLATIONS = {
@@ -175,6 +178,7 @@ def open_questions_tables() -> dict[str, str]:
         "first-plan": _selection(selected[FIRST_PLAN], 0.75),
         "selection": _selection(selected[SELECTION], analysis.LEVEL),
         **_compared(runs),
+        "figure": _all_coefficients(of_figure(runs)),
         "verl": _beside_the_loop(pd.read_csv(OPEN_QUESTIONS / "VERL.csv"), runs),
         **{name: table for name, rows in ABLATIONS.items() if (table := _ablation(runs, rows))},
     }
@@ -231,6 +235,36 @@ def _compared(runs: pd.DataFrame) -> dict[str, str]:
         "compared": plain_markdown_table(["", "coefficient", "", *seeds], scores),
         "differences": plain_markdown_table(["", *seeds], differences),
     }
+
+
+def of_figure(runs: pd.DataFrame) -> pd.DataFrame:
+    """The paths of the figure's runs: each method with the coefficients that all of `FIGURE_SEEDS` had."""
+    asked = runs["prompts"].eq(PROMPTS) & runs["method"].isin(FIGURE_METHODS) | runs["method"].eq("base")
+    there = runs[asked & runs["seed"].isin(FIGURE_SEEDS)]
+    seeds = there.groupby(["method", "beta"])["seed"].transform("nunique")
+    return analysis.means(there[seeds.eq(len(FIGURE_SEEDS))])
+
+
+def _all_coefficients(paths: pd.DataFrame) -> str:
+    """A row for each method and coefficient, with each seed's end and its value at the level."""
+    keys, rows = ["seed", "method", "beta"], []
+    there = analysis.matched(paths, analysis.LEVEL)[[*keys, "different"]].rename(columns={"different": "at_level"})
+    ends = paths.groupby(keys).tail(1).merge(there, on=keys)
+    for method in FIGURE_METHODS:
+        for beta, of_both in ends[ends["method"] == method].groupby("beta"):
+            cells = [
+                cell
+                for _, end in of_both.set_index("seed").loc[[*FIGURE_SEEDS]].iterrows()
+                for cell in (
+                    f"{end['right']:.1%}",
+                    f"{end['different']:.1f}",
+                    with_spread(end["at_level"], math.nan, 1),
+                )
+            ]
+            rows.append([_open_label(method), _coefficient(beta), *cells])
+    each = ("right", "different of 64", f"the same at {analysis.LEVEL:.0%} right")
+    head = [f"{what}, seed {seed}" for seed in FIGURE_SEEDS for what in each]
+    return plain_markdown_table(["", "coefficient", *head], rows)
 
 
 def _beside_the_loop(verl: pd.DataFrame, runs: pd.DataFrame) -> str:
@@ -323,3 +357,5 @@ if __name__ == "__main__":
     findings.write_text(with_tables(findings.read_text(encoding="utf-8"), open_questions_tables()), encoding="utf-8")
     ends = render(ends_by_seed(pd.read_csv(SCORES).query("main == 1")))
     save(ends, ROOT / "figures" / "rendered", "smollm2_seeds")
+    tradeoff = render(figures.tradeoff(of_figure(pd.read_csv(OPEN_QUESTIONS / "RUNS.csv"))))
+    save(tradeoff, ROOT / "figures" / "rendered", "open_questions_tradeoff")

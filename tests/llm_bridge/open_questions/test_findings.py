@@ -331,6 +331,47 @@ def test_an_ablations_cells_are_means_over_seeds_at_the_end_and_at_the_level():
     assert make["_ablation"](runs, [("cokl", 0.01, 6), ("cokl", 0.03, 6)]) == ""
 
 
+def test_each_cell_of_the_figures_table_is_where_a_run_ends():
+    made = PAGE.partition("<!-- table figure -->")[2].partition("<!-- end -->")[0]
+    rows = [line.strip("| ").split(" | ") for line in made.splitlines() if line.startswith("| ")][1:]
+    names = {"plain RL": "none", "Entropy": "entropy", "Reverse KL": "reverse_kl", "Forward KL": "forward_kl"}
+    names |= {"Replay": "correct_forward_kl", "CoKL": "cokl"}
+    both = set(ends(30, 24).index) & set(ends(31, 24).index)
+    assert len(rows) == sum(method in names.values() for method, _ in both)
+    for name, beta, *cells in rows:
+        run: Any = (names[name], 0.0 if beta == "-" else float(beta))
+        expected = []
+        for seed in (30, 31):
+            end, there = ends(seed, 24).loc[run], at_the_level(run[0], run[1], seed, 0.8)
+            at_level = "-" if math.isnan(there) else f"{there:.1f}"
+            expected += [f"{100 * end['right']:.1f}%", f"{end['different']:.1f}", at_level]
+        assert cells == expected, (name, beta)
+
+
+def test_what_is_said_of_all_coefficients_is_their_runs():
+    last = ALL[ALL["seed"].isin([30, 31]) & (ALL["step"] == 24) & ~ALL["held_out"]]
+    ended: Any = last.groupby(["method", "beta", "seed"])[["right", "different", "cached_kl"]].mean()
+    words = " ".join(PAGE.partition("### All coefficients, on two seeds")[2].partition("\n### ")[0].split())
+
+    def both(method: str, beta: float, number: str = "different", scale: int = 1) -> str:
+        return "{:.1f} and {:.1f}".format(*scale * ended.loc[method, beta][number])
+
+    plain = f"answers of all that still answer**, {both('none', 0.0)}, at {both('none', 0.0, 'right', 100)} % right."
+    assert plain in words
+    answering = ended[ended["right"] > 0.02]["different"]
+    assert len(ended) - len(answering) == 2  # the entropy bonus at 0.01
+    assert ended["different"]["none"].max() < answering.drop("none").min()
+    names = {"reverse KL has": "reverse_kl", "; replay": "correct_forward_kl", "; CoKL": "cokl"}
+    for name, method in names.items():
+        assert f"{name} {both(method, 0.01)}, at {both(method, 0.01, 'right', 100)} %" in words
+    drifting = (("cokl", 0.01), ("correct_forward_kl", 0.01), ("reverse_kl", 0.01), ("none", 0.0))
+    drift = [f"{ended.loc[method, beta]['cached_kl'].mean():.1f}" for method, beta in drifting]
+    told = "{} and {} nats among the cached right replies, in the mean of both seeds, against {} with reverse KL and {}"
+    assert f"{told.format(*drift)} with plain RL." in words
+    assert f"breaks the model**: {both('entropy', 0.01, 'right', 100)} % right. At 0.003 it has" in words
+    assert f"{both('entropy', 0.003)} different right answers, at {both('entropy', 0.003, 'right', 100)} %." in words
+
+
 def test_how_many_runs_of_the_pilot_reach_the_level():
     rows = ALL[ALL["seed"].isin([10, 11, 12, 13]) & ~ALL["held_out"] & (ALL["step"] > 0)]
     best = rows.groupby(["method", "seed", "step"])["right"].mean().groupby(["method", "seed"]).max()
