@@ -364,10 +364,22 @@ def test_what_is_said_of_all_coefficients_is_their_runs():
     names = {"reverse KL has": "reverse_kl", "; replay": "correct_forward_kl", "; CoKL": "cokl"}
     for name, method in names.items():
         assert f"{name} {both(method, 0.01)}, at {both(method, 0.01, 'right', 100)} %" in words
-    drifting = (("cokl", 0.01), ("correct_forward_kl", 0.01), ("reverse_kl", 0.01), ("none", 0.0))
-    drift = [f"{ended.loc[method, beta]['cached_kl'].mean():.1f}" for method, beta in drifting]
-    told = "{} and {} nats among the cached right replies, in the mean of both seeds, against {} with reverse KL and {}"
-    assert f"{told.format(*drift)} with plain RL." in words
+    assert f"at 0.01**: {both('forward_kl', 0.01)}, at {both('forward_kl', 0.01, 'right', 100)} %." in words
+    level = [at_the_level(name, 0.01, seed, 0.8) for name in ("forward_kl", "cokl") for seed in (30, 31)]
+    assert "At 80 % right it has {:.1f} and {:.1f}, CoKL {:.1f} and {:.1f}.".format(*level) in words
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert "and had {:.1f} and {:.1f}, CoKL {:.1f} and {:.1f}.".format(*level) in readme
+    assert at_the_level("forward_kl", 0.01, 101, 0.8) < at_the_level("cokl", 0.01, 101, 0.8)
+    mean_end = ended.groupby(["method", "beta"]).mean()
+    assert (
+        mean_end["different"]["forward_kl", 0.01] > mean_end["different"][["cokl", "correct_forward_kl"]][:, 0.01].max()
+    )
+    drifting = ("cokl", 0.01), ("correct_forward_kl", 0.01), ("forward_kl", 0.01), ("reverse_kl", 0.01), ("none", 0.0)
+    told = (
+        "{:.1f}, {:.1f} and {:.1f} nats among the cached right replies, in the mean of both seeds, against {:.1f}, and"
+    )
+    drift = [mean_end["cached_kl"][run] for run in drifting]
+    assert f"{told.format(*drift)} {drift[-1]:.1f} with plain RL." in words
     assert f"breaks the model**: {both('entropy', 0.01, 'right', 100)} % right. At 0.003 it has" in words
     assert f"{both('entropy', 0.003)} different right answers, at {both('entropy', 0.003, 'right', 100)} %." in words
 
