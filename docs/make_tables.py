@@ -51,6 +51,7 @@ PLANNED = {"cokl": 0.01, "correct_forward_kl": 0.01, "reverse_kl": 0.01}
 FIGURE_SEEDS = (30, 31)
 """Of the plan's seeds, those on which the methods of the figure ran with further coefficients."""
 FIGURE_METHODS = ("none", "entropy", "reverse_kl", "forward_kl", "correct_forward_kl", "cokl")
+"""In the order of the figure's table."""
 ABLATED = range(30, 33)
 """Seeds on which the open questions' ablations are to run, beside the plan's."""
 ABLATIONS = {
@@ -247,20 +248,13 @@ def of_figure(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _all_coefficients(paths: pd.DataFrame) -> str:
     """A row for each method and coefficient, with each seed's end and its value at the level."""
-    keys, rows = ["seed", "method", "beta"], []
-    there = analysis.matched(paths, analysis.LEVEL)[[*keys, "different"]].rename(columns={"different": "at_level"})
-    ends = paths.groupby(keys).tail(1).merge(there, on=keys)
+    rows = []
     for method in FIGURE_METHODS:
-        for beta, of_both in ends[ends["method"] == method].groupby("beta"):
-            cells = [
-                cell
-                for _, end in of_both.set_index("seed").loc[[*FIGURE_SEEDS]].iterrows()
-                for cell in (
-                    f"{end['right']:.1%}",
-                    f"{end['different']:.1f}",
-                    with_spread(end["at_level"], math.nan, 1),
-                )
-            ]
+        for beta, of_both in paths[paths["method"] == method].groupby("beta"):
+            cells = []
+            for _, path in of_both.groupby("seed"):
+                end, at_level = path.iloc[-1], analysis.at(path, analysis.LEVEL, "different")
+                cells += [f"{end['right']:.1%}", f"{end['different']:.1f}", with_spread(at_level, math.nan, 1)]
             rows.append([_open_label(method), _coefficient(beta), *cells])
     each = ("right", "different of 64", f"the same at {analysis.LEVEL:.0%} right")
     head = [f"{what}, seed {seed}" for seed in FIGURE_SEEDS for what in each]

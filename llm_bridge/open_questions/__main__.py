@@ -1,7 +1,7 @@
 """`python -m llm_bridge.open_questions FOLDER --seeds 100 none cokl=0.01,0.03`: the experiment's runs, as one table.
 
-FOLDER/RUNS.csv gets a row for each run, question and measurement, tradeoff.png is their trade-off. Runs
-that are in FOLDER are not trained again.
+FOLDER/RUNS.csv gets a row for each run, question and measurement; tradeoff.png draws their trade-off.
+Runs that are in FOLDER are not trained again.
 """
 
 from __future__ import annotations

@@ -80,9 +80,9 @@ def tradeoff(paths: pd.DataFrame) -> Drawing:
                 for number, (_, path) in enumerate(of_method.groupby(["seed", "beta"]))
             ]
             parts.append(marks(panel, "point", x=ends["right"], y=ends[panel], method=method, label=name))
-    start = paths[paths["step"] == 0].drop_duplicates("seed")[["right", *panels]].mean().to_frame().T
+    start = paths[paths["step"] == 0].drop_duplicates("seed")[["right", *panels]].mean()
     parts += [
-        marks(panel, "point", x=start["right"], y=start[panel], method="base", label="Before training")
+        marks(panel, "point", x=[start["right"]], y=[start[panel]], method="base", label="Before training")
         for panel in panels
     ]
     seeds = paths["seed"].nunique()
